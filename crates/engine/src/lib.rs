@@ -1,0 +1,22 @@
+//! The pure heart of Usher.
+//!
+//! What lives here is arithmetic on values: plans and why they are what they are ([`plan`]), conditions ([`condition`]),
+//! keys and names ([`key`], [`name`]), canonical hashes ([`hash`]), back-off and rate limits ([`backoff`]), error
+//! classes ([`error`]).
+//!
+//! **Deliberately absent:** tokio, kube, a clock, randomness, any I/O. Time arrives as an argument. `xtask`'s tidy test
+//! holds this crate to it. That is what lets the same decisions run in tests, in the simulator and in production.
+
+pub mod backoff;
+pub mod condition;
+pub mod error;
+pub mod hash;
+pub mod key;
+pub mod name;
+pub mod plan;
+
+pub use backoff::{Backoff, Moment, TokenBucket};
+pub use condition::{Condition, ConditionStatus, Conditions};
+pub use error::ErrorClass;
+pub use key::{KeyError, ObjectKey};
+pub use plan::{Finding, Next, Plan, Stance, Step, Tell};

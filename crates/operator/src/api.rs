@@ -1,0 +1,279 @@
+//! What a kind may do to the world during a pass. Every write is guarded, timed, counted, and remembered until its echo
+//! is in view.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::{Value, json};
+use usher_engine::ObjectKey;
+use usher_engine::hash::CanonicalHash;
+
+use crate::error::Failure;
+use crate::metrics::WriteLabel;
+use crate::record::{ApiType, Meta};
+use crate::shared::Shared;
+use crate::view::{View, Wake};
+use crate::written::{Expect, Reader};
+
+/// One call to the API takes no longer than this; past it, its outcome is unknown.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the server answered to a write.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The object's new version; 0 where the object is gone.
+    pub revision: u64,
+    /// Hash of its status as stored.
+    pub status_hash: Option<CanonicalHash>,
+}
+
+/// One pass's hands.
+#[derive(Debug, Clone)]
+pub struct Pass {
+    shared: Arc<Shared>,
+    reader: Reader,
+}
+
+impl Pass {
+    pub(crate) fn new(shared: Arc<Shared>, reader: Reader) -> Self {
+        Self { shared, reader }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Looks at the view.
+    pub fn view<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        self.shared.view(look)
+    }
+
+    /// Performs an in-memory step on a derived value, and wakes whom it concerns.
+    pub fn change<T>(&self, change: impl FnOnce(&mut View) -> (T, Vec<Wake>)) -> T {
+        let (value, wakes) = self.shared.change(change);
+        self.shared.wake(wakes);
+        value
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, kind: ApiType, key: &ObjectKey, object: Value) -> Result<Answer, Failure> {
+        let object: DynamicObject = serde_json::from_value(object).map_err(|e| Failure::Invalid {
+            verb: "create",
+            object: name(kind, key),
+            problem: e.to_string(),
+        })?;
+        let api = self.api(kind, key);
+        self.write("create", kind, key, None, async {
+            api.create(&PostParams::default(), &object).await.map(Some)
+        })
+        .await
+    }
+
+    /// Replaces a resource's status, whole, if the resource is still the version in `meta`.
+    pub async fn replace_status(&self, kind: ApiType, meta: &Meta, status: Value) -> Result<Answer, Failure> {
+        let api = self.api(kind, &meta.key);
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": kind.api_version(),
+            "kind": kind.kind,
+            "metadata": {
+                "namespace": meta.key.namespace(),
+                "name": meta.key.name(),
+                "uid": &*meta.uid,
+                "resourceVersion": meta.revision.to_string(),
+            },
+            "status": status,
+        }))
+        .map_err(|e| Failure::Invalid {
+            verb: "update",
+            object: name(kind, &meta.key),
+            problem: e.to_string(),
+        })?;
+        let call = async {
+            api.replace_status(meta.key.name(), &PostParams::default(), &object)
+                .await
+                .map(Some)
+        };
+        self.write("update", kind, &meta.key, Some(meta.revision), call).await
+    }
+
+    /// Sets the finalizers of an object, if it is still the version in `meta`.
+    pub async fn set_finalizers(&self, kind: ApiType, meta: &Meta, finalizers: &[&str]) -> Result<Answer, Failure> {
+        let patch = json!({"metadata": {
+            "uid": &*meta.uid,
+            "resourceVersion": meta.revision.to_string(),
+            "finalizers": finalizers,
+        }});
+        let api = self.api(kind, &meta.key);
+        let last = finalizers.is_empty() && meta.deleting.is_some();
+        let call = async {
+            let patched = api
+                .patch(meta.key.name(), &PatchParams::default(), &Patch::Merge(&patch))
+                .await?;
+            // The last finalizer of a deleted object: the answer is its last version, the object is gone.
+            Ok((!last).then_some(patched))
+        };
+        self.write("patch", kind, &meta.key, Some(meta.revision), call).await
+    }
+
+    /// Deletes an object if it is still this incarnation and version. Gone already is done.
+    pub async fn delete(&self, kind: ApiType, meta: &Meta) -> Result<Answer, Failure> {
+        let params = DeleteParams::background().preconditions(Preconditions {
+            uid: Some(meta.uid.to_string()),
+            resource_version: Some(meta.revision.to_string()),
+        });
+        let api = self.api(kind, &meta.key);
+        let call = async { api.delete(meta.key.name(), &params).await.map(|answer| answer.left()) };
+        self.write("delete", kind, &meta.key, Some(meta.revision), call).await
+    }
+
+    /// Reads one object past the view, from a quorum. `None`: it does not exist.
+    pub async fn get(&self, kind: ApiType, key: &ObjectKey) -> Result<Option<DynamicObject>, Failure> {
+        let api = self.api(kind, key);
+        self.read("get", kind, name(kind, key), async { api.get_opt(key.name()).await })
+            .await
+    }
+
+    /// Reads all objects of a type in a namespace past the view, from a quorum.
+    pub async fn list(&self, kind: ApiType, namespace: &str) -> Result<Vec<DynamicObject>, Failure> {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.shared.clients.write.clone(), namespace, &kind.resource());
+        let object = format!("{} in {namespace}", kind.plural);
+        let call = async {
+            let mut params = ListParams::default().limit(500);
+            let mut items = Vec::new();
+            loop {
+                let page = api.list(&params).await?;
+                items.extend(page.items);
+                match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => params = params.continue_token(&token),
+                    None => return Ok(items),
+                }
+            }
+        };
+        self.read("list", kind, object, call).await
+    }
+
+    fn api(&self, kind: ApiType, key: &ObjectKey) -> Api<DynamicObject> {
+        Api::namespaced_with(self.shared.clients.write.clone(), key.namespace(), &kind.resource())
+    }
+
+    async fn read<T>(
+        &self,
+        verb: &'static str,
+        kind: ApiType,
+        object: String,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Failure> {
+        let outcome = timed(verb, object, call).await;
+        let result = outcome.as_ref().map_or_else(Failure::label, |_| "success");
+        self.shared
+            .metrics
+            .reads
+            .get_or_create(&WriteLabel {
+                verb,
+                resource: kind.plural,
+                result,
+            })
+            .inc();
+        outcome
+    }
+
+    /// Performs one write. `based_on` is the version it was planned from, where there is one. The call answers `None`
+    /// when the object is gone afterwards.
+    async fn write(
+        &self,
+        verb: &'static str,
+        kind: ApiType,
+        key: &ObjectKey,
+        based_on: Option<u64>,
+        call: impl Future<Output = Result<Option<DynamicObject>, kube::Error>>,
+    ) -> Result<Answer, Failure> {
+        let shared = &self.shared;
+        let Ok(_permit) = shared.writes_at_once.acquire().await else {
+            return Err(Failure::NotLeader {
+                object: name(kind, key),
+            });
+        };
+        // After the wait for a place, not before: the lease may have ended meanwhile.
+        if !shared.may_act() {
+            return Err(Failure::NotLeader {
+                object: name(kind, key),
+            });
+        }
+        let uid = shared.view(|view| view.identity(kind, key).map(|(uid, _)| uid));
+        let outcome = timed(verb, name(kind, key), call).await;
+        let result = outcome.as_ref().map_or_else(Failure::label, |_| "success");
+        shared
+            .metrics
+            .writes
+            .get_or_create(&WriteLabel {
+                verb,
+                resource: kind.plural,
+                result,
+            })
+            .inc();
+        match outcome {
+            Ok(Some(object)) => {
+                let answer = answer(&object);
+                shared.note_written(&self.reader, kind, key, Expect::Revision(answer.revision));
+                Ok(answer)
+            }
+            Ok(None) => {
+                if let Some(uid) = uid {
+                    shared.note_written(&self.reader, kind, key, Expect::Gone(uid));
+                }
+                Ok(Answer {
+                    revision: 0,
+                    status_hash: None,
+                })
+            }
+            Err(failure) => {
+                match (&failure, based_on, uid) {
+                    (Failure::Conflict { .. }, Some(version), _) => {
+                        shared.note_written(&self.reader, kind, key, Expect::Newer(version));
+                    }
+                    (Failure::Gone { .. }, _, Some(uid)) => {
+                        shared.note_written(&self.reader, kind, key, Expect::Gone(uid));
+                    }
+                    _ => {}
+                }
+                Err(failure)
+            }
+        }
+    }
+}
+
+async fn timed<T>(
+    verb: &'static str,
+    object: String,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(Failure::from_client(verb, object, error)),
+        Err(_) => Err(Failure::Unknown {
+            verb,
+            object,
+            problem: format!("no answer within {} s", CALL_TIMEOUT.as_secs()),
+        }),
+    }
+}
+
+fn answer(object: &DynamicObject) -> Answer {
+    let version = object.metadata.resource_version.as_deref().and_then(|v| v.parse().ok());
+    let status = object.data.get("status").filter(|s| !s.is_null());
+    Answer {
+        revision: version.unwrap_or(0),
+        status_hash: status.and_then(|s| CanonicalHash::of(s).ok()),
+    }
+}
+
+fn name(kind: ApiType, key: &ObjectKey) -> String {
+    format!("{} {key}", kind.kind)
+}

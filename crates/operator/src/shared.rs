@@ -1,0 +1,222 @@
+//! What passes share: the view, the queues, what was written and said, and the way to the API.
+//!
+//! The values inside know no locks; this is the one place that locks them, each for a moment and never across an await.
+//! Order where two are held: view, then anything else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use tokio::sync::{Notify, Semaphore};
+use usher_engine::hash::CanonicalHash;
+use usher_engine::{Finding, Moment, ObjectKey, Tell};
+
+use crate::clock::Clock;
+use crate::events::{About, EventSink};
+use crate::leadership::SharedLeadership;
+use crate::metrics::{Metrics, QueueLabel};
+use crate::queue::Queue;
+use crate::record::{ApiType, Meta};
+use crate::view::{View, Wake};
+use crate::written::{Expect, Reader, Written};
+
+/// The connections: watches and writes never share one.
+#[derive(Clone)]
+pub(crate) struct Clients {
+    /// Lists and watches.
+    pub(crate) watch: kube::Client,
+    /// Writes and quorum reads; fenced by leadership.
+    pub(crate) write: kube::Client,
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clients")
+    }
+}
+
+/// What was last reported of a resource, and what the server made of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Reported {
+    pub(crate) planned: CanonicalHash,
+    pub(crate) stored: Option<CanonicalHash>,
+    pub(crate) at: Moment,
+}
+
+/// One kind's queue, and the bell that tells its dispatcher of news.
+#[derive(Debug)]
+pub(crate) struct QueueHandle {
+    pub(crate) name: &'static str,
+    queue: Mutex<Queue<ObjectKey>>,
+    pub(crate) bell: Notify,
+}
+
+impl QueueHandle {
+    pub(crate) fn new(name: &'static str, queue: Queue<ObjectKey>) -> Self {
+        Self {
+            name,
+            queue: Mutex::new(queue),
+            bell: Notify::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue<ObjectKey>> {
+        lock(&self.queue)
+    }
+}
+
+pub(crate) struct Shared {
+    view: RwLock<View>,
+    written: Mutex<Written>,
+    reported: Mutex<BTreeMap<Reader, Reported>>,
+    told: Mutex<BTreeMap<Reader, BTreeSet<&'static str>>>,
+    pub(crate) queues: BTreeMap<&'static str, Arc<QueueHandle>>,
+    pub(crate) clients: Clients,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) leadership: SharedLeadership,
+    pub(crate) metrics: Metrics,
+    pub(crate) events: EventSink,
+    pub(crate) writes_at_once: Semaphore,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+/// A poisoned lock means that a pass panicked while holding it; the values are whole after every statement, so going on
+/// is right, and the panic has been reported.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(
+        view: View,
+        queues: BTreeMap<&'static str, Arc<QueueHandle>>,
+        clients: Clients,
+        clock: Arc<dyn Clock>,
+        leadership: SharedLeadership,
+        metrics: Metrics,
+        events: EventSink,
+        writes_at_once: usize,
+    ) -> Self {
+        Self {
+            view: RwLock::new(view),
+            written: Mutex::default(),
+            reported: Mutex::default(),
+            told: Mutex::default(),
+            queues,
+            clients,
+            clock,
+            leadership,
+            metrics,
+            events,
+            writes_at_once: Semaphore::new(writes_at_once),
+        }
+    }
+
+    pub(crate) fn may_act(&self) -> bool {
+        self.leadership.may_act(self.clock.monotonic())
+    }
+
+    pub(crate) fn view<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        look(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut View) -> T) -> T {
+        change(&mut self.view.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts keys into their queues.
+    pub(crate) fn wake(&self, wakes: impl IntoIterator<Item = Wake>) {
+        let now = self.clock.monotonic();
+        for wake in wakes {
+            let Some(handle) = self.queues.get(wake.kind) else {
+                tracing::error!(kind = wake.kind, key = %wake.key, "a mapper woke a kind that does not run; please report this as a bug");
+                continue;
+            };
+            handle.lock().push(wake.key, now + wake.after, wake.why);
+            self.metrics.adds.get_or_create(&QueueLabel { name: handle.name }).inc();
+            handle.bell.notify_one();
+        }
+    }
+
+    /// Who waits for the echo of a write to this object.
+    pub(crate) fn waiting_for(&self, kind: ApiType, touched: &[ObjectKey], advanced: bool) -> Vec<Reader> {
+        let written = lock(&self.written);
+        if advanced {
+            return written.waiting_for_any(kind).into_iter().collect();
+        }
+        touched
+            .iter()
+            .flat_map(|key| written.waiting_for(kind, key))
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn unseen(&self, reader: &Reader) -> Option<(ApiType, ObjectKey)> {
+        self.view(|view| lock(&self.written).unseen(reader, view))
+    }
+
+    pub(crate) fn note_written(&self, reader: &Reader, kind: ApiType, object: &ObjectKey, expect: Expect) {
+        self.view(|view| lock(&self.written).note(reader, kind, object, expect, view));
+    }
+
+    pub(crate) fn reported(&self, reader: &Reader) -> Option<Reported> {
+        lock(&self.reported).get(reader).cloned()
+    }
+
+    pub(crate) fn note_reported(&self, reader: &Reader, reported: Reported) {
+        lock(&self.reported).insert(reader.clone(), reported);
+    }
+
+    /// The resource is gone: nothing of it is kept.
+    pub(crate) fn forget(&self, reader: &Reader) {
+        lock(&self.reported).remove(reader);
+        lock(&self.told).remove(reader);
+    }
+
+    /// Findings that are to be told and were not there the last time.
+    pub(crate) fn news<'f>(&self, reader: &Reader, findings: &'f [Finding]) -> Vec<&'f Finding> {
+        let loud: Vec<&Finding> = findings.iter().filter(|f| f.tell != Tell::Quietly).collect();
+        let mut told = lock(&self.told);
+        let before = if loud.is_empty() {
+            told.remove(reader)
+        } else {
+            told.insert(reader.clone(), loud.iter().map(|f| f.reason).collect())
+        };
+        let before = before.unwrap_or_default();
+        loud.into_iter().filter(|f| !before.contains(f.reason)).collect()
+    }
+
+    /// Tells of a failure once, until a pass succeeds.
+    pub(crate) fn tell(
+        &self,
+        reader: &Reader,
+        kind: ApiType,
+        meta: &Meta,
+        reason: &'static str,
+        note: &str,
+        warning: bool,
+    ) {
+        if lock(&self.told).entry(reader.clone()).or_default().insert(reason) {
+            self.emit(kind, meta, reason, note, warning);
+        }
+    }
+
+    pub(crate) fn emit(&self, kind: ApiType, meta: &Meta, reason: &'static str, note: &str, warning: bool) {
+        let about = About {
+            api_version: kind.api_version(),
+            kind: kind.kind.to_owned(),
+            key: meta.key.clone(),
+            uid: meta.uid.to_string(),
+            resource_version: meta.revision.to_string(),
+        };
+        self.events.tell(&about, reason, note, warning, "Reconcile");
+        self.metrics
+            .events_shed
+            .set(i64::try_from(self.events.shed()).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,292 @@
+//! Records of one type, with their indexes, in a fixed order.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::api::DynamicObject;
+use usher_engine::ObjectKey;
+
+use super::Event;
+use crate::record::{self, Record, Unreadable};
+
+/// How many deletions are remembered by uid. Past that, whoever needs to know asks the API server; the number only
+/// bounds memory (about 10 MB).
+const DELETIONS_REMEMBERED: usize = 100_000;
+
+/// One record, and since which event this incarnation of it has been in view.
+#[derive(Debug)]
+pub struct Entry<R> {
+    /// The record.
+    pub record: Arc<R>,
+    /// The view's event count when its uid was first seen.
+    pub first_seen: u64,
+}
+
+/// A change of one object, with what it was and what it is. A deletion carries the last known object, also when a list
+/// merely found it missing.
+#[derive(Debug, Clone)]
+pub struct Change<R> {
+    /// As it was; `None` for a new object.
+    pub old: Option<Arc<R>>,
+    /// As it is; `None` when gone.
+    pub new: Option<Arc<R>>,
+}
+
+impl<R> Change<R> {
+    /// The newest known state, also of an object that is gone.
+    pub fn latest(&self) -> Option<&Arc<R>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+}
+
+pub(super) type Indexer<R> = fn(&R) -> Vec<Arc<str>>;
+type IndexEntries = BTreeMap<(Arc<str>, Arc<str>), BTreeSet<ObjectKey>>;
+/// Changes with the key they concern; the change is a `Change<R>`.
+pub(super) type Changes = Vec<(ObjectKey, Box<dyn Any>)>;
+
+/// How far a type's watch has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    pub(super) synced: bool,
+    pub(super) latest: u64,
+    pub(super) list_started: Option<u64>,
+    pub(super) interrupted: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+pub(super) struct Store<R> {
+    entries: BTreeMap<ObjectKey, Entry<R>>,
+    indexes: BTreeMap<&'static str, (Indexer<R>, IndexEntries)>,
+    progress: Progress,
+    /// The list being taken: when it began, and what it brought so far. The old state stays until it is complete.
+    listing: Option<(u64, BTreeMap<ObjectKey, Option<R>>)>,
+    deleted: BTreeSet<Arc<str>>,
+    deleted_order: VecDeque<Arc<str>>,
+}
+
+impl<R> Default for Store<R> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            indexes: BTreeMap::new(),
+            progress: Progress::default(),
+            listing: None,
+            deleted: BTreeSet::new(),
+            deleted_order: VecDeque::new(),
+        }
+    }
+}
+
+/// A store whose record type is not known at this point.
+pub(super) trait AnyStore: Send + Sync {
+    fn apply(&mut self, event: Event, seen: u64) -> Result<Changes, Unreadable>;
+    fn progress(&self) -> Progress;
+    fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)>;
+    fn count(&self) -> usize;
+    fn as_any(&self) -> &dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+impl<R: Record> AnyStore for Store<R> {
+    fn apply(&mut self, event: Event, seen: u64) -> Result<Changes, Unreadable> {
+        match event {
+            Event::ListStarted => self.listing = Some((seen, BTreeMap::new())),
+            Event::Listed(object) => {
+                // An unreadable object in a list keeps the record we may have of it: it exists, and what it held it
+                // still holds.
+                let read = record::read::<R>(&object);
+                if let (Some((_, listed)), Some(key)) = (&mut self.listing, key_of(&object)) {
+                    match read {
+                        Ok(record) => drop(listed.insert(key, Some(record))),
+                        Err(unreadable) => {
+                            listed.insert(key, None);
+                            return Err(unreadable);
+                        }
+                    }
+                }
+            }
+            Event::ListDone { revision } => return Ok(self.finish_list(revision, seen)),
+            Event::Applied(object) => {
+                let record = record::read::<R>(&object)?;
+                self.progress.latest = self.progress.latest.max(record.meta().revision);
+                return Ok(self.put(record, seen));
+            }
+            Event::Deleted(object) => {
+                let revision = object
+                    .metadata
+                    .resource_version
+                    .as_deref()
+                    .and_then(|v| v.parse().ok())
+                    .unwrap_or(0);
+                self.progress.latest = self.progress.latest.max(revision);
+                return Ok(key_of(&object).map(|key| self.remove(&key)).unwrap_or_default());
+            }
+            Event::Bookmark { revision } => self.progress.latest = self.progress.latest.max(revision),
+            Event::Interrupted { at } => {
+                self.progress.interrupted.get_or_insert(at);
+            }
+            Event::Resumed => self.progress.interrupted = None,
+        }
+        Ok(Vec::new())
+    }
+
+    fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)> {
+        self.entries
+            .get(key)
+            .map(|e| (e.record.meta().uid.clone(), e.record.meta().revision))
+    }
+
+    fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl<R: Record> Store<R> {
+    pub(super) fn add_index(&mut self, name: &'static str, of: Indexer<R>) {
+        debug_assert!(self.entries.is_empty(), "indexes are declared before the first event");
+        self.indexes.insert(name, (of, IndexEntries::new()));
+    }
+
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Entry<R>> {
+        self.entries.get(key)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<R>> {
+        self.entries.values().map(|entry| &entry.record)
+    }
+
+    pub(super) fn by(&self, index: &'static str, namespace: &str, value: &str) -> impl Iterator<Item = &Arc<R>> {
+        let keys = self
+            .indexes
+            .get(index)
+            .and_then(|(_, entries)| entries.get(&(namespace.into(), value.into())));
+        keys.into_iter()
+            .flatten()
+            .filter_map(|key| self.entries.get(key))
+            .map(|entry| &entry.record)
+    }
+
+    pub(super) fn was_deleted(&self, uid: &str) -> bool {
+        self.deleted.contains(uid)
+    }
+
+    fn finish_list(&mut self, revision: u64, seen: u64) -> Changes {
+        let Some((started, listed)) = self.listing.take() else {
+            return Vec::new();
+        };
+        let missing: Vec<ObjectKey> = self
+            .entries
+            .keys()
+            .filter(|key| !listed.contains_key(*key))
+            .cloned()
+            .collect();
+        let mut changes = Vec::new();
+        for key in missing {
+            changes.extend(self.remove(&key));
+        }
+        for record in listed.into_values().flatten() {
+            changes.extend(self.put(record, seen));
+        }
+        // A list is the truth even where its revision is lower than what we saw (a restored etcd).
+        self.progress = Progress {
+            synced: true,
+            latest: revision,
+            list_started: Some(started),
+            interrupted: None,
+        };
+        changes
+    }
+
+    fn put(&mut self, record: R, seen: u64) -> Changes {
+        let key = record.meta().key.clone();
+        let old = self.entries.get(&key).map(|e| (e.record.clone(), e.first_seen));
+        let mut changes = Vec::new();
+        let (old, first_seen) = match old {
+            Some((old, _)) if *old == record => return changes,
+            Some((old, first_seen)) if old.meta().uid == record.meta().uid => (Some(old), first_seen),
+            Some(_) => {
+                // Deleted and created anew between two looks: two changes, so that nobody mistakes one for the other.
+                changes = self.remove(&key);
+                (None, seen)
+            }
+            None => (None, seen),
+        };
+        if let Some(old) = &old {
+            self.unindex(old);
+        }
+        let new = Arc::new(record);
+        for (of, entries) in self.indexes.values_mut() {
+            for value in of(&new) {
+                entries
+                    .entry((key.namespace().into(), value))
+                    .or_default()
+                    .insert(key.clone());
+            }
+        }
+        self.entries.insert(
+            key.clone(),
+            Entry {
+                record: new.clone(),
+                first_seen,
+            },
+        );
+        changes.push((key, Box::new(Change { old, new: Some(new) })));
+        changes
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Changes {
+        let Some(entry) = self.entries.remove(key) else {
+            return Vec::new();
+        };
+        self.unindex(&entry.record);
+        let uid = entry.record.meta().uid.clone();
+        if self.deleted.insert(uid.clone()) {
+            self.deleted_order.push_back(uid);
+        }
+        while self.deleted_order.len() > DELETIONS_REMEMBERED {
+            if let Some(oldest) = self.deleted_order.pop_front() {
+                self.deleted.remove(&oldest);
+            }
+        }
+        vec![(
+            key.clone(),
+            Box::new(Change {
+                old: Some(entry.record),
+                new: None,
+            }),
+        )]
+    }
+
+    fn unindex(&mut self, record: &R) {
+        let key = &record.meta().key;
+        for (of, entries) in self.indexes.values_mut() {
+            for value in of(record) {
+                let at = (key.namespace().into(), value);
+                if let Some(keys) = entries.get_mut(&at) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        entries.remove(&at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn key_of(object: &DynamicObject) -> Option<ObjectKey> {
+    ObjectKey::new(object.metadata.namespace.as_deref()?, object.metadata.name.as_deref()?).ok()
+}

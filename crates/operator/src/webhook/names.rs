@@ -1,0 +1,71 @@
+//! What API servers call the webhook server by: each must be in its certificate.
+
+use std::net::IpAddr;
+
+use rustls::pki_types::ServerName;
+
+/// DNS names and addresses, as given and checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    names: Vec<(String, ServerName<'static>)>,
+}
+
+/// A name no certificate can carry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// None at all.
+    #[error("the webhook server has no name: give its Service with --webhook-service, or an address")]
+    None,
+    /// One that is neither.
+    #[error(
+        "{name:?} is neither a DNS name nor an IP address: correct it where the webhook's Service or address is set"
+    )]
+    Bad {
+        /// As given.
+        name: String,
+    },
+}
+
+impl Names {
+    /// At least one name.
+    pub fn new(
+        dns: impl IntoIterator<Item = String>,
+        addresses: impl IntoIterator<Item = IpAddr>,
+    ) -> Result<Self, NameError> {
+        let all = dns
+            .into_iter()
+            .chain(addresses.into_iter().map(|address| address.to_string()));
+        let names: Vec<_> = all
+            .map(|name| match ServerName::try_from(name.clone()) {
+                Ok(parsed) => Ok((name, parsed)),
+                Err(_) => Err(NameError::Bad { name }),
+            })
+            .collect::<Result<_, _>>()?;
+        if names.is_empty() {
+            Err(NameError::None)
+        } else {
+            Ok(Self { names })
+        }
+    }
+
+    /// All names of a Service inside its cluster. API servers use `name.namespace.svc`; people use the others.
+    pub fn of_service(service: &str, namespace: &str) -> Result<Self, NameError> {
+        let full = format!("{service}.{namespace}.svc");
+        Self::new(
+            [
+                full.clone(),
+                format!("{service}.{namespace}"),
+                format!("{full}.cluster.local"),
+            ],
+            [],
+        )
+    }
+
+    pub(super) fn as_text(&self) -> Vec<String> {
+        self.names.iter().map(|(text, _)| text.clone()).collect()
+    }
+
+    pub(super) fn as_server_names(&self) -> Vec<ServerName<'static>> {
+        self.names.iter().map(|(_, name)| name.clone()).collect()
+    }
+}

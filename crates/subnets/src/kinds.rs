@@ -1,0 +1,194 @@
+//! The three kinds as the runtime sees them: each a few lines that name its rooms.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use usher_engine::Plan;
+use usher_operator::error::Failure;
+use usher_operator::kind::{Kind, Pace};
+use usher_operator::pass::Pass;
+use usher_operator::queue::Why;
+use usher_operator::view::{View, Wake};
+
+use crate::api::{SubnetClaimStatus, SubnetPhase, SubnetPoolStatus, SubnetStatus};
+use crate::ledger::{Account, Ledger};
+use crate::observe::{self, Confirmed};
+use crate::plan::claim::{self, ClaimStep, ClaimView};
+use crate::plan::pool::{self, PoolStep, PoolView};
+use crate::plan::subnet::{self, SubnetStep, SubnetView};
+use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
+use crate::{act, wake};
+
+/// Name of the pool kind.
+pub const POOL: &str = "SubnetPool";
+/// Name of the claim kind.
+pub const CLAIM: &str = "SubnetClaim";
+/// Name of the Subnet kind.
+pub const SUBNET: &str = "Subnet";
+
+/// Runs SubnetPools.
+#[derive(Debug, Clone, Copy)]
+pub struct Pools {
+    /// At most one ordinary status write per pool in this time (R48).
+    pub status_every: Duration,
+}
+
+impl Default for Pools {
+    fn default() -> Self {
+        Self {
+            status_every: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Kind for Pools {
+    type Resource = PoolRecord;
+    type Fetched = ();
+    type Observation<'v> = Option<PoolView<'v>>;
+    type Status = SubnetPoolStatus;
+    type Step = PoolStep;
+    const NAME: &'static str = POOL;
+    const QUEUE: &'static str = "PoolStatus";
+
+    fn register(&self, view: &mut View) {
+        wake::register(view);
+    }
+
+    async fn fetch(&self, _: &Pass, _: &PoolRecord) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn observe<'v>(&self, view: &'v View, pool: &'v PoolRecord, (): &'v ()) -> Option<PoolView<'v>> {
+        observe::pool(view, pool)
+    }
+
+    fn plan(&self, pool: &PoolRecord, seen: &Option<PoolView<'_>>, now: Timestamp) -> Plan<PoolStep, SubnetPoolStatus> {
+        match seen {
+            Some(seen) => pool::plan(pool, seen, now),
+            None => Plan::report(pool.status.clone()),
+        }
+    }
+
+    async fn act(&self, pass: &Pass, pool: &PoolRecord, step: &PoolStep) -> Result<(), Failure> {
+        act::pool(pass, pool, step).await
+    }
+
+    fn pace(&self) -> Pace {
+        // R48: a change of a condition at once, at most 5 times per second.
+        Pace {
+            ordinary: self.status_every,
+            urgent: Duration::from_millis(200),
+        }
+    }
+
+    fn urgent(&self, pool: &PoolRecord, new: &SubnetPoolStatus) -> bool {
+        let verdicts = |status: &SubnetPoolStatus| -> Vec<_> {
+            status
+                .conditions
+                .iter()
+                .map(|c| (c.type_.clone(), c.status, c.reason.clone()))
+                .collect()
+        };
+        verdicts(&pool.status) != verdicts(new)
+    }
+}
+
+/// Runs SubnetClaims.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Claims;
+
+impl Kind for Claims {
+    type Resource = ClaimRecord;
+    type Fetched = ();
+    type Observation<'v> = ClaimView<'v>;
+    type Status = SubnetClaimStatus;
+    type Step = ClaimStep;
+    const NAME: &'static str = CLAIM;
+    const QUEUE: &'static str = "SubnetClaim";
+    const PASSES_AT_ONCE: usize = 64;
+
+    fn register(&self, _: &mut View) {}
+
+    async fn fetch(&self, _: &Pass, _: &ClaimRecord) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn observe<'v>(&self, view: &'v View, claim: &'v ClaimRecord, (): &'v ()) -> ClaimView<'v> {
+        observe::claim(view, claim)
+    }
+
+    fn plan(&self, claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<ClaimStep, SubnetClaimStatus> {
+        claim::plan(claim, seen, now)
+    }
+
+    async fn act(&self, pass: &Pass, claim: &ClaimRecord, step: &ClaimStep) -> Result<(), Failure> {
+        act::claim(pass, claim, step).await
+    }
+
+    fn recorded(&self, _: &mut View, claim: &ClaimRecord, status: &SubnetClaimStatus, _: u64) -> Vec<Wake> {
+        if let Some(cidr) = &status.allocated_cidr {
+            tracing::info!(claim = %claim.meta.key, pool = &*claim.pool, %cidr, "bound");
+        }
+        Vec::new()
+    }
+}
+
+/// Runs Subnets.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Subnets;
+
+impl Kind for Subnets {
+    type Resource = SubnetRecord;
+    type Fetched = ();
+    type Observation<'v> = SubnetView<'v>;
+    type Status = SubnetStatus;
+    type Step = SubnetStep;
+    const NAME: &'static str = SUBNET;
+    const QUEUE: &'static str = "Subnet";
+    const PASSES_AT_ONCE: usize = 64;
+
+    fn register(&self, view: &mut View) {
+        view.keep::<Confirmed>();
+    }
+
+    async fn fetch(&self, _: &Pass, _: &SubnetRecord) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn observe<'v>(&self, view: &'v View, subnet: &'v SubnetRecord, (): &'v ()) -> SubnetView<'v> {
+        observe::subnet(view, subnet)
+    }
+
+    fn plan(&self, subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan<SubnetStep, SubnetStatus> {
+        subnet::plan(subnet, seen, now)
+    }
+
+    async fn act(&self, pass: &Pass, subnet: &SubnetRecord, step: &SubnetStep) -> Result<(), Failure> {
+        act::subnet(pass, subnet, step).await
+    }
+
+    /// R19: the claim is bound on the answer of the commit, without waiting for its echo.
+    fn recorded(&self, view: &mut View, subnet: &SubnetRecord, status: &SubnetStatus, _: u64) -> Vec<Wake> {
+        let Some((name, uid)) = subnet
+            .claim
+            .as_ref()
+            .filter(|_| status.phase == Some(SubnetPhase::Allocated))
+        else {
+            return Vec::new();
+        };
+        let key = &subnet.meta.key;
+        let in_view = view
+            .get::<SubnetRecord>(key)
+            .is_some_and(|now| now.meta.uid == subnet.meta.uid && !now.settled());
+        let account: Option<&mut Account> = key
+            .sibling(&subnet.pool)
+            .and_then(|pool| view.derived_mut::<Ledger>()?.account_mut(&pool));
+        if let Some(account) = account.filter(|_| in_view) {
+            account.committed.insert(subnet.meta.uid.clone(), uid.clone());
+        }
+        key.sibling(name)
+            .map(|claim| Wake::now(CLAIM, claim, Why("committed")))
+            .into_iter()
+            .collect()
+    }
+}

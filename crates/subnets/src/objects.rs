@@ -1,0 +1,87 @@
+//! Pure builders of the Kubernetes objects Usher owns, and their names.
+
+use ipnet::IpNet;
+use serde_json::{Value, json};
+use usher_engine::name;
+
+use crate::api::{FINALIZER, GROUP, VERSION};
+use crate::records::ClaimRecord;
+
+/// How much of the pool's name stays in a Subnet's name that is too long.
+const POOL_NAME_KEPT: usize = 40;
+
+/// Name of the Subnet that holds `cidr` in `pool`: the same for every operator at every time, so that two of them cannot
+/// create the same Subnet twice.
+pub fn subnet_name(pool: &str, cidr: IpNet) -> String {
+    let tail: String = cidr
+        .to_string()
+        .chars()
+        .map(|c| if matches!(c, '.' | '/' | ':') { '-' } else { c })
+        .collect();
+    // An IPv6 prefix like `2001:db8::/32` would give `2001-db8---32`: fine inside a name, not at its start.
+    name::bounded(&format!("{pool}-{tail}"), pool, POOL_NAME_KEPT)
+}
+
+/// The name to take when `subnet_name` is taken by an unrelated object.
+pub fn other_subnet_name(pool: &str, cidr: IpNet) -> String {
+    let plain = subnet_name(pool, cidr);
+    format!("{}-x", name::hashed(&plain, pool, POOL_NAME_KEPT))
+}
+
+/// The Subnet of a claim. Owner, claim reference and finalizer are inside from the start: it is whole, or it is not there.
+pub fn subnet(name: &str, claim: &ClaimRecord, cidr: IpNet) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "Subnet",
+        "metadata": {
+            "namespace": claim.meta.key.namespace(),
+            "name": name,
+            "finalizers": [FINALIZER],
+            "ownerReferences": [{
+                "apiVersion": format!("{GROUP}/{VERSION}"),
+                "kind": "SubnetClaim",
+                "name": claim.meta.key.name(),
+                "uid": &*claim.meta.uid,
+                "controller": true,
+                // A claim deleted in the foreground waits for its Subnet: the range is free when the claim is gone.
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "poolRef": &*claim.pool,
+            "cidr": cidr.to_string(),
+            "clusterID": &*claim.cluster_id,
+            "claimRef": {"name": claim.meta.key.name(), "uid": &*claim.meta.uid},
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_are_upstreams() {
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        assert_eq!(subnet_name("test-pool", net("10.0.0.0/24")), "test-pool-10-0-0-0-24");
+        assert_eq!(subnet_name("v6", net("2001:db8::/64")), "v6-2001-db8---64");
+        assert_ne!(
+            subnet_name("p", net("10.0.0.0/24")),
+            other_subnet_name("p", net("10.0.0.0/24"))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_valid_and_differ_by_range(
+            pool in "[a-z]([a-z0-9-]{0,80}[a-z0-9])?", a in any::<u128>(), b in any::<u128>(), len in 1u8..=128,
+        ) {
+            let net = |bits: u128| IpNet::from(ipnet::Ipv6Net::new(bits.into(), len).unwrap()).trunc();
+            let name = subnet_name(&pool, net(a));
+            prop_assert!(name.len() <= 63);
+            prop_assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
+            prop_assert_eq!(net(a) == net(b), name == subnet_name(&pool, net(b)));
+        }
+    }
+}

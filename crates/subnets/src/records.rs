@@ -1,0 +1,277 @@
+//! Slim records of the four kinds: what the view keeps of each object.
+//!
+//! A status that somebody wrote nonsense into reads as no status: it is then planned and written anew. A spec that cannot
+//! be read is an error that names the field.
+
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use kube::api::DynamicObject;
+use serde::de::DeserializeOwned;
+
+use usher_operator::record::{ApiType, Meta, Record};
+
+use crate::api::{
+    ClaimPhase, GROUP, PARENT_LABEL, PAUSED_ANNOTATION, Strategy, SubnetClaimSpec, SubnetClaimStatus, SubnetPhase,
+    SubnetPoolSpec, SubnetPoolStatus, SubnetSpec, SubnetStatus, VERSION,
+};
+
+/// Subnets in the API.
+pub const SUBNETS: ApiType = ApiType {
+    group: GROUP,
+    version: VERSION,
+    kind: "Subnet",
+    plural: "subnets",
+};
+/// SubnetPools in the API.
+pub const POOLS: ApiType = ApiType {
+    group: GROUP,
+    version: VERSION,
+    kind: "SubnetPool",
+    plural: "subnetpools",
+};
+/// SubnetClaims in the API.
+pub const CLAIMS: ApiType = ApiType {
+    group: GROUP,
+    version: VERSION,
+    kind: "SubnetClaim",
+    plural: "subnetclaims",
+};
+
+/// Text of a CIDR to its range, host bits cleared.
+pub fn range(field: &str, text: &str) -> Result<IpNet, String> {
+    text.parse::<IpNet>()
+        .map(|net| net.trunc())
+        .map_err(|e| format!("{field} {text:?} is no CIDR ({e})"))
+}
+
+fn spec<T: DeserializeOwned>(object: &DynamicObject) -> Result<T, String> {
+    let spec = object.data.get("spec").cloned().unwrap_or_default();
+    serde_json::from_value(spec).map_err(|e| format!("spec: {e}"))
+}
+
+fn status<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
+    object
+        .data
+        .get("status")
+        .and_then(|s| serde_json::from_value(s.clone()).ok())
+        .unwrap_or_default()
+}
+
+/// A block that is taken, or asks to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SubnetRecord {
+    /// Metadata.
+    pub meta: Meta,
+    /// Its pool's name.
+    pub pool: Arc<str>,
+    /// Its range.
+    pub cidr: IpNet,
+    /// Whom it is for.
+    pub cluster_id: Arc<str>,
+    /// Uid of the claim it was made for, where that claim is also its owner; otherwise it counts as made by hand.
+    pub claim: Option<(Arc<str>, Arc<str>)>,
+    /// The status as stored.
+    pub status: SubnetStatus,
+}
+
+impl Record for SubnetRecord {
+    const TYPE: ApiType = SUBNETS;
+
+    fn read(meta: Meta, object: &DynamicObject) -> Result<Self, String> {
+        let spec: SubnetSpec = spec(object)?;
+        let claim = spec
+            .claim_ref
+            .filter(|claim| meta.owned_by(&claim.uid))
+            .map(|claim| (claim.name.as_str().into(), claim.uid.as_str().into()));
+        Ok(Self {
+            pool: spec.pool_ref.as_str().into(),
+            cidr: range("spec.cidr", &spec.cidr)?,
+            cluster_id: spec.cluster_id.as_str().into(),
+            claim,
+            status: status(object),
+            meta,
+        })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+impl SubnetRecord {
+    /// The phase, where it speaks of the present spec. `None` and `Pending` make it a candidate.
+    ///
+    /// The API server counts the deletion mark as a generation of its own. It changes no spec: an Allocated Subnet that
+    /// is marked for deletion holds its range until it is gone.
+    pub fn phase(&self) -> Option<SubnetPhase> {
+        let spec_generation = self.meta.generation - i64::from(self.meta.deleting.is_some());
+        let speaks = self
+            .status
+            .observed_generation
+            .is_none_or(|seen| seen >= spec_generation);
+        self.status.phase.filter(|_| speaks)
+    }
+
+    /// Allocated or Released: the range is held for good.
+    pub fn settled(&self) -> bool {
+        matches!(self.phase(), Some(SubnetPhase::Allocated | SubnetPhase::Released))
+    }
+
+    /// Asks for no range (any more): Failed, or on its way out without ever having had it.
+    pub fn withdrawn(&self) -> bool {
+        match self.phase() {
+            Some(SubnetPhase::Allocated | SubnetPhase::Released) => false,
+            Some(SubnetPhase::Failed) => true,
+            Some(SubnetPhase::Pending) | None => self.meta.deleting.is_some(),
+        }
+    }
+
+    /// Uid of the claim it belongs to.
+    pub fn claim_uid(&self) -> Option<&Arc<str>> {
+        self.claim.as_ref().map(|(_, uid)| uid)
+    }
+}
+
+/// A range that Subnets are taken from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolRecord {
+    /// Metadata.
+    pub meta: Meta,
+    /// Its range.
+    pub cidr: IpNet,
+    /// Shortest length that may be granted.
+    pub shortest: u8,
+    /// Longest length that may be granted.
+    pub longest: u8,
+    /// Length for claims that name none.
+    pub default: u8,
+    /// Where blocks are taken.
+    pub strategy: Strategy,
+    /// Never granted.
+    pub exclude: Vec<IpNet>,
+    /// Seconds before a released range is granted again.
+    pub reuse_delay_seconds: i64,
+    /// Name of the parent pool.
+    pub parent: Option<Arc<str>>,
+    /// Stopped by annotation.
+    pub paused: bool,
+    /// The status as stored.
+    pub status: SubnetPoolStatus,
+}
+
+impl Record for PoolRecord {
+    const TYPE: ApiType = POOLS;
+
+    fn read(meta: Meta, object: &DynamicObject) -> Result<Self, String> {
+        let spec: SubnetPoolSpec = spec(object)?;
+        let cidr = range("spec.cidr", &spec.cidr)?;
+        let own = cidr.prefix_len();
+        let (width, usual_longest, usual_default) = if cidr.addr().is_ipv4() {
+            (32, 28, 24)
+        } else {
+            (128, 64, 64)
+        };
+        let length = |value: i32| u8::try_from(value).unwrap_or(u8::MAX).min(width);
+        let shortest = spec.min_block_size.map_or(own, |min| length(min).max(own));
+        let longest = spec.max_block_size.map_or(usual_longest.max(own), length);
+        // In an IPv6 pool the schema's default of 24 means "not set".
+        let default = if width == 128 && spec.default_block_size == 24 {
+            usual_default
+        } else {
+            length(spec.default_block_size)
+        };
+        let annotation = |name: &str| object.metadata.annotations.as_ref()?.get(name).map(String::as_str);
+        let label = |name: &str| object.metadata.labels.as_ref()?.get(name).map(String::as_str);
+        Ok(Self {
+            cidr,
+            shortest,
+            longest,
+            default: default.max(shortest).min(longest.max(shortest)),
+            strategy: spec.strategy,
+            exclude: spec
+                .exclude
+                .iter()
+                .enumerate()
+                .map(|(i, text)| range(&format!("spec.exclude[{i}]"), text))
+                .collect::<Result<_, _>>()?,
+            reuse_delay_seconds: spec.reuse_delay_seconds,
+            parent: label(PARENT_LABEL).filter(|p| !p.is_empty()).map(Into::into),
+            paused: annotation(PAUSED_ANNOTATION) == Some("true"),
+            status: status(object),
+            meta,
+        })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+/// What a claim asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ask {
+    /// The pool's default size.
+    Default,
+    /// A block of this length.
+    Length(u8),
+    /// Just this block.
+    Exact(IpNet),
+}
+
+/// A request for one block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimRecord {
+    /// Metadata.
+    pub meta: Meta,
+    /// Its pool's name.
+    pub pool: Arc<str>,
+    /// Whom it is for.
+    pub cluster_id: Arc<str>,
+    /// What it asks for.
+    pub ask: Ask,
+    /// The status as stored.
+    pub status: SubnetClaimStatus,
+}
+
+impl Record for ClaimRecord {
+    const TYPE: ApiType = CLAIMS;
+
+    fn read(meta: Meta, object: &DynamicObject) -> Result<Self, String> {
+        let spec: SubnetClaimSpec = spec(object)?;
+        let ask = match (&spec.requested_cidr, spec.block_size) {
+            (Some(text), _) => Ask::Exact(range("spec.requestedCIDR", text)?),
+            (None, Some(length)) => {
+                Ask::Length(u8::try_from(length).map_err(|_| format!("spec.blockSize {length} is not in 1..128"))?)
+            }
+            (None, None) => Ask::Default,
+        };
+        Ok(Self {
+            pool: spec.pool_ref.as_str().into(),
+            cluster_id: spec.cluster_id.as_str().into(),
+            ask,
+            status: status(object),
+            meta,
+        })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+impl ClaimRecord {
+    /// The range the claim was promised. A Bound claim without a readable range was written by hand and counts as new.
+    pub fn bound(&self) -> Option<IpNet> {
+        match self.status.phase {
+            Some(ClaimPhase::Bound) => self.status.allocated_cidr.as_deref().and_then(|text| text.parse().ok()),
+            _ => None,
+        }
+    }
+
+    /// Gone, as far as its range is concerned: being deleted, and nothing but the foreground deletion of its Subnet
+    /// holds it back.
+    pub fn leaving(&self) -> bool {
+        self.meta.deleting.is_some() && self.meta.finalizers.iter().all(|f| &**f == "foregroundDeletion")
+    }
+}

@@ -1,0 +1,171 @@
+//! `usher operator`: runs until SIGTERM or Ctrl-C, then stops in order.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use usher_engine::Backoff;
+use usher_operator::leadership::LeaseTiming;
+use usher_operator::lease::LeaseConfig;
+use usher_operator::queue::QueueConfig;
+use usher_operator::run::{Operator, Settings};
+
+use crate::Failed;
+use crate::cluster::ClusterArgs;
+
+/// How the operator runs.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Only this namespace. Without it: all namespaces.
+    #[arg(long, short, env = "USHER_NAMESPACE")]
+    namespace: Option<String>,
+    /// Acts at once, without a lease. For one operator on one cluster, never for two.
+    #[arg(long)]
+    no_lease: bool,
+    /// Namespace of the lease. Default: the pod's own, or `usher-system`.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "usher-system")]
+    lease_namespace: String,
+    /// Name of the lease.
+    #[arg(long, default_value = "usher-operator")]
+    lease_name: String,
+    /// Who this process is in the lease. Default: host name and process id.
+    #[arg(long, env = "POD_NAME")]
+    identity: Option<String>,
+    /// A leader that says nothing for this long is taken for dead.
+    #[arg(long, default_value_t = 15, value_name = "SECONDS")]
+    lease_seconds: u64,
+    /// The leader renews this often.
+    #[arg(long, default_value_t = 3000, value_name = "MILLISECONDS")]
+    lease_renew_ms: u64,
+    /// The leader stops acting this long before its lease ends.
+    #[arg(long, default_value_t = 3000, value_name = "MILLISECONDS")]
+    lease_margin_ms: u64,
+    /// Where /healthz, /readyz and /metrics answer.
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    health_address: SocketAddr,
+    /// Passes at once per kind, instead of each kind's own number.
+    #[arg(long)]
+    passes_at_once: Option<usize>,
+    /// Longest time of one pass.
+    #[arg(long, default_value_t = 90, value_name = "SECONDS")]
+    pass_seconds: u64,
+    /// API writes in flight.
+    #[arg(long, default_value_t = 64)]
+    writes_at_once: usize,
+    /// Wait after a first failure.
+    #[arg(long, default_value_t = 50, value_name = "MILLISECONDS")]
+    backoff_first_ms: u64,
+    /// Longest wait after failures.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    backoff_cap_seconds: u64,
+    /// Each wait is this many times the one before.
+    #[arg(long, default_value_t = 1.5)]
+    backoff_factor: f64,
+    /// Retries that may start together, and per second after that.
+    #[arg(long, default_value_t = 100)]
+    retries: u32,
+    /// Logs as JSON.
+    #[arg(long)]
+    log_json: bool,
+}
+
+impl Args {
+    fn settings(&self) -> Result<Settings, Failed> {
+        let at_least_one = |flag: &str, value: usize| match value {
+            0 => Err(format!("{flag} must be at least 1")),
+            n => Ok(n),
+        };
+        let identity = match &self.identity {
+            Some(identity) => identity.clone(),
+            None => {
+                let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+                let host = if host.trim().is_empty() { "usher" } else { host.trim() };
+                format!("{host}-{}", std::process::id())
+            }
+        };
+        let timing = LeaseTiming {
+            duration: Duration::from_secs(self.lease_seconds),
+            renew_every: Duration::from_millis(self.lease_renew_ms),
+            margin: Duration::from_millis(self.lease_margin_ms),
+        };
+        timing.validate()?;
+        if !self.backoff_factor.is_finite() || self.backoff_factor < 1.0 {
+            return Err("--backoff-factor must be 1 or more".into());
+        }
+        let lease = (!self.no_lease).then(|| LeaseConfig {
+            namespace: self.lease_namespace.clone(),
+            name: self.lease_name.clone(),
+            identity: identity.clone(),
+            timing,
+        });
+        Ok(Settings {
+            identity,
+            namespace: self.namespace.clone(),
+            lease,
+            health_address: Some(self.health_address),
+            queue: QueueConfig {
+                backoff: Backoff {
+                    first: Duration::from_millis(self.backoff_first_ms),
+                    cap: Duration::from_secs(self.backoff_cap_seconds),
+                    factor: self.backoff_factor,
+                },
+                retry_burst: self.retries,
+                retry_per_second: self.retries,
+                ..QueueConfig::default()
+            },
+            passes_at_once: self
+                .passes_at_once
+                .map(|n| at_least_one("--passes-at-once", n))
+                .transpose()?,
+            pass_timeout: Duration::from_secs(self.pass_seconds.max(1)),
+            writes_at_once: at_least_one("--writes-at-once", self.writes_at_once)?,
+        })
+    }
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failed> {
+    start_logging(args.log_json);
+    let settings = args.settings()?;
+    let config = args.cluster.config().await?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        server = %config.cluster_url,
+        namespace = settings.namespace.as_deref().unwrap_or("(all)"),
+        identity = settings.identity,
+        lease = settings.lease.is_some(),
+        "usher operator starts"
+    );
+    let operator = Operator::new(&config, usher_subnets::kinds(), settings)?;
+    let (stop, stopped) = watch::channel(false);
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = term.recv() => tracing::info!("SIGTERM"),
+            _ = interrupt.recv() => tracing::info!("Ctrl-C"),
+        }
+        stop.send_replace(true);
+        // Held until the process ends: a dropped sender would look like a second signal.
+        std::future::pending::<()>().await;
+    });
+    operator.run(stopped).await?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn start_logging(json: bool) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let logs = tracing_subscriber::fmt()
+        .with_ansi(colours)
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false);
+    if json { logs.json().init() } else { logs.init() }
+}

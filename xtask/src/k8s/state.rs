@@ -1,0 +1,146 @@
+//! `state.json`: what runs in a folder, as it was started, so that another command can stop, check or start it again.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::folder::Folder;
+use crate::error::{Error, Result};
+use crate::paths;
+use crate::process::ProcessId;
+use crate::setup::{Program, Version};
+
+/// In the order in which they start; they stop the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Component {
+    Etcd,
+    KubeApiserver,
+    KubeControllerManager,
+}
+
+impl Component {
+    pub(crate) const ALL: [Self; 3] = [Self::Etcd, Self::KubeApiserver, Self::KubeControllerManager];
+
+    pub(crate) const fn program(self) -> Program {
+        match self {
+            Self::Etcd => Program::Etcd,
+            Self::KubeApiserver => Program::ApiServer,
+            Self::KubeControllerManager => Program::ControllerManager,
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        self.program().name()
+    }
+
+    pub(crate) fn log(self, folder: &Folder) -> PathBuf {
+        folder.file(&format!("{}.log", self.name()))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) kubectl: PathBuf,
+    pub(crate) components: Vec<Started>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Started {
+    pub(crate) component: Component,
+    pub(crate) program: PathBuf,
+    pub(crate) version: Version,
+    pub(crate) arguments: Vec<String>,
+    /// Where it serves: a URL, or the path of a socket.
+    pub(crate) address: String,
+    /// `None` until its first start.
+    pub(crate) process: Option<ProcessId>,
+}
+
+impl Started {
+    /// The running process, if it runs.
+    pub(crate) fn running(&self) -> Option<ProcessId> {
+        self.process.filter(|process| process.is_alive())
+    }
+}
+
+impl State {
+    /// `None` when nothing was started there.
+    pub(crate) fn load(folder: &Folder) -> Result<Option<Self>> {
+        let path = folder.state();
+        match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::at("read", &path)(error)),
+            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| {
+                let path = path.display();
+                Error::Machine(format!(
+                    "{path} is of another version ({error}); run `cargo xtask k8s down` first"
+                ))
+            }),
+        }
+    }
+
+    pub(crate) fn save(&self, folder: &Folder) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| Error::io("write state.json")(error.into()))?;
+        paths::write_private(&folder.state(), &text)
+    }
+
+    pub(crate) fn get(&self, component: Component) -> Result<&Started> {
+        let found = self.components.iter().find(|started| started.component == component);
+        found.ok_or_else(|| Error::Machine(format!("state.json names no {}", component.name())))
+    }
+
+    pub(crate) fn set_process(&mut self, component: Component, process: ProcessId) {
+        for started in &mut self.components {
+            if started.component == component {
+                started.process = Some(process);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_survives_its_file_and_components_go_by_their_program_names() {
+        let temporary = paths::temporary_folder("usher-state").unwrap();
+        let folder = Folder::locate(Some(temporary.clone())).unwrap();
+        assert_eq!(State::load(&folder).unwrap(), None);
+        let mut state = State {
+            kubectl: "/bin/kubectl".into(),
+            components: vec![Started {
+                component: Component::KubeApiserver,
+                program: "/bin/kube-apiserver".into(),
+                version: Version::new(1, 36, 3),
+                arguments: vec!["--secure-port=1".into()],
+                address: "https://127.0.0.1:1".into(),
+                process: None,
+            }],
+        };
+        state.set_process(
+            Component::KubeApiserver,
+            ProcessId {
+                pid: i32::MAX,
+                start_ticks: 7,
+            },
+        );
+        state.save(&folder).unwrap();
+        assert_eq!(State::load(&folder).unwrap().as_ref(), Some(&state));
+        assert!(paths::read(&folder.state()).unwrap().contains("\"kube-apiserver\""));
+        assert_eq!(state.get(Component::KubeApiserver).unwrap().running(), None);
+        assert!(state.get(Component::Etcd).is_err());
+        paths::remove(&temporary).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_state_file_says_how_to_go_on() {
+        let temporary = paths::temporary_folder("usher-state").unwrap();
+        let folder = Folder::locate(Some(temporary.clone())).unwrap();
+        paths::write_private(&folder.state(), "{").unwrap();
+        assert!(State::load(&folder).unwrap_err().to_string().contains("k8s down"));
+        paths::remove(&temporary).unwrap();
+    }
+}

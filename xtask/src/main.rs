@@ -1,0 +1,69 @@
+//! Developer commands of Usher: `cargo xtask setup`, `test`, `generate`, `k8s`.
+//!
+//! Linux only: processes are told apart by /proc. No async, no Kubernetes client; this compiles in seconds, since every
+//! other command waits for it.
+
+mod error;
+mod generate;
+mod interrupt;
+mod k8s;
+mod paths;
+mod process;
+mod progress;
+mod setup;
+mod test;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use error::{Error, Result};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of Usher", version)]
+enum Xtask {
+    /// Get the servers that the tests run against: installed ones that fit, else built from source.
+    Setup,
+    /// Check, build and test everything, as CI does.
+    Test(test::Test),
+    /// Write the files that come from code: CRDs, RBAC, reference pages.
+    Generate {
+        /// Only tell whether they are up to date.
+        #[arg(long)]
+        check: bool,
+    },
+    /// A real Kubernetes control plane on this machine.
+    #[command(subcommand)]
+    K8s(k8s::K8s),
+}
+
+fn main() -> ExitCode {
+    match run(Xtask::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            // 130: what shells give a command that Ctrl-C ended.
+            ExitCode::from(if error.is_interrupt() { 130 } else { 1 })
+        }
+    }
+}
+
+fn run(command: Xtask) -> Result<()> {
+    interrupt::install()?;
+    // Asked for at once: a build may replace the file while we run, and the kernel then calls it deleted.
+    let xtask: PathBuf = std::env::current_exe().map_err(Error::io("find this program"))?;
+    match command {
+        Xtask::Setup => setup::command(),
+        Xtask::Test(test) => test.run(&xtask),
+        Xtask::Generate { check } => {
+            let mode = if check {
+                generate::Mode::Check
+            } else {
+                generate::Mode::Write
+            };
+            generate::command(&xtask, mode)
+        }
+        Xtask::K8s(k8s) => k8s.run(),
+    }
+}

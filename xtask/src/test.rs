@@ -1,0 +1,161 @@
+//! `cargo xtask test`: everything that must hold, in the order in which a failure is cheapest to find. CI runs the same.
+//!
+//! One control plane serves the whole run, in a temporary folder. It is stopped at the end, after a failure, after
+//! Ctrl-C, and by its guard if this process is killed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::error::{Error, Result};
+use crate::k8s::{self, Folder, Guarded};
+use crate::progress::seconds;
+use crate::{generate, paths, process, setup};
+
+#[derive(Debug, Args)]
+pub(crate) struct Test {
+    /// Run only tests whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    filter: Option<String>,
+    /// For the test programs, such as `--nocapture`.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+impl Test {
+    pub(crate) fn run(self, xtask: &Path) -> Result<()> {
+        let folder = Folder::locate(Some(paths::temporary_folder("usher-test")?))?.create()?;
+        let mut run = Run {
+            guarded: Guarded::start(xtask, folder)?,
+            done: Vec::new(),
+            started: Instant::now(),
+        };
+        let result = self.stages(&mut run, xtask);
+        if result.is_err() {
+            run.keep_logs(xtask);
+        }
+        run.summary(&result);
+        result
+    }
+
+    fn stages(&self, run: &mut Run, xtask: &Path) -> Result<()> {
+        // Every cargo command takes the whole workspace and the same profile, so that nothing is compiled twice.
+        run.cargo("format", &["fmt", "--all", "--check"])?;
+        let tools = run.stage("tools", |_| setup::ensure())?;
+        run.cargo(
+            "clippy",
+            &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        )?;
+        run.cargo("build", &["build", "--workspace", "--all-targets"])?;
+        run.stage("generated files", |_| {
+            generate::with_built(xtask, generate::Mode::Check)
+        })?;
+        let kubeconfig = run.stage("control plane", |run| {
+            k8s::up(run.guarded.folder.clone(), &tools, false)
+        })?;
+        run.stage("tests", |run| {
+            let mut command = process::cargo();
+            command
+                .args(["test", "--workspace", "--no-fail-fast"])
+                .args(&self.filter)
+                .arg("--")
+                .args(&self.arguments)
+                .env("USHER_TEST_KUBECONFIG", &kubeconfig)
+                .env("USHER_K8S_DIR", run.guarded.folder.path())
+                .env("USHER_XTASK", xtask)
+                .env("USHER_TOOLS", &tools.bin);
+            run.command(&mut command)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Run {
+    guarded: Guarded,
+    done: Vec<(&'static str, Duration)>,
+    started: Instant,
+}
+
+impl Run {
+    fn stage<T>(&mut self, stage: &'static str, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        eprintln!("\n==> {stage}");
+        let started = Instant::now();
+        let result = work(self).map_err(|source| Error::Stage {
+            stage,
+            source: Box::new(source),
+        });
+        self.done.push((stage, started.elapsed()));
+        result
+    }
+
+    fn cargo(&mut self, stage: &'static str, arguments: &[&str]) -> Result<()> {
+        self.stage(stage, |run| run.command(process::cargo().args(arguments)))
+    }
+
+    fn command(&self, command: &mut Command) -> Result<()> {
+        let status = process::run_group(command, |stage| self.guarded.entrust(stage))?;
+        if status.success() {
+            return Ok(());
+        }
+        let words: Vec<_> = command
+            .get_args()
+            .take_while(|word| *word != "--")
+            .map(|word| word.to_string_lossy())
+            .collect();
+        let program = format!("cargo {}", words.join(" "));
+        // What went wrong is on the screen already.
+        Err(Error::Program {
+            program,
+            status: status.to_string(),
+            output: String::new(),
+        })
+    }
+
+    /// The servers' side of a failure, since their folder goes away.
+    fn keep_logs(&self, xtask: &Path) {
+        let Some(target) = xtask.parent().and_then(Path::parent) else {
+            return;
+        };
+        let kept = target.join("k8s-logs");
+        if copy_logs(self.guarded.folder.path(), &kept).is_ok_and(|count| count > 0) {
+            eprintln!("the control plane's logs are in {}", kept.display());
+        }
+    }
+
+    fn summary(&self, result: &Result<()>) {
+        eprintln!();
+        for (index, (stage, time)) in self.done.iter().enumerate() {
+            let last = index + 1 == self.done.len();
+            let word = match result {
+                Err(error) if last && error.is_interrupt() => "interrupted",
+                Err(_) if last => "FAILED",
+                _ => "ok",
+            };
+            eprintln!("{stage:<16} {:>8}  {word}", seconds(*time));
+        }
+        eprintln!("{:<16} {:>8}", "total", seconds(self.started.elapsed()));
+    }
+}
+
+fn copy_logs(from: &Path, to: &Path) -> Result<usize> {
+    let logs: Vec<PathBuf> = from
+        .read_dir()
+        .map_err(Error::at("read", from))?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .collect();
+    if !logs.is_empty() {
+        // Not those of an earlier failure beside them.
+        paths::remove(to)?;
+        paths::create_private_folder(to)?;
+    }
+    for log in &logs {
+        if let Some(name) = log.file_name() {
+            std::fs::copy(log, to.join(name)).map_err(Error::at("copy", log))?;
+        }
+    }
+    Ok(logs.len())
+}
