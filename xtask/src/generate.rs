@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::error::{Error, Result};
 use crate::paths;
-use crate::process;
+use crate::{process, progress};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -69,9 +69,9 @@ fn generate(usher: &Path, out: &Path, mode: Mode) -> Result<()> {
                     paths::create_folder(folder)?;
                 }
                 std::fs::copy(out.join(file), &target).map_err(Error::at("write", &target))?;
-                println!("wrote {}", file.display());
+                progress::say(&format!("wrote {}", file.display()));
             }
-            println!("{} generated files changed", changed.len());
+            progress::say(&format!("{} generated files changed", changed.len()));
             Ok(())
         }
     }

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     match run(Xtask::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            progress::note(&format!("error: {error}"));
             // 130: what shells give a command that Ctrl-C ended.
             ExitCode::from(if error.is_interrupt() { 130 } else { 1 })
         }

@@ -1,6 +1,6 @@
 //! Signs of life for work that takes minutes: a bar on a terminal, a timestamped line now and then elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -116,6 +116,17 @@ impl Drop for Progress {
     }
 }
 
+/// To stdout: what was asked for. A reader that has gone away (`| head`) is no reason to stop, let alone to panic as
+/// `println!` does: servers may be running.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// To stderr: what happens meanwhile.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// `wide_msg` is what is cut to the width of the terminal, so it is the detail.
 fn style(bar: &ProgressBar, template: &str) {
     if let Ok(style) = ProgressStyle::with_template(template) {
@@ -129,7 +140,12 @@ pub(crate) fn line(text: &str) {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs();
-    eprintln!("[{:02}:{:02}:{:02}] {text}", now / 3600 % 24, now / 60 % 60, now % 60);
+    note(&format!(
+        "[{:02}:{:02}:{:02}] {text}",
+        now / 3600 % 24,
+        now / 60 % 60,
+        now % 60
+    ));
 }
 
 pub(crate) fn seconds(time: Duration) -> String {

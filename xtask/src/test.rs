@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::error::{Error, Result};
 use crate::k8s::{self, Folder, Guarded};
-use crate::progress::seconds;
+use crate::progress::{self, seconds};
 use crate::{generate, paths, process, setup};
 
 #[derive(Debug, Args)]
@@ -80,7 +80,7 @@ struct Run {
 
 impl Run {
     fn stage<T>(&mut self, stage: &'static str, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
-        eprintln!("\n==> {stage}");
+        progress::note(&format!("\n==> {stage}"));
         let started = Instant::now();
         let result = work(self).map_err(|source| Error::Stage {
             stage,
@@ -120,12 +120,12 @@ impl Run {
         };
         let kept = target.join("k8s-logs");
         if copy_logs(self.guarded.folder.path(), &kept).is_ok_and(|count| count > 0) {
-            eprintln!("the control plane's logs are in {}", kept.display());
+            progress::note(&format!("the control plane's logs are in {}", kept.display()));
         }
     }
 
     fn summary(&self, result: &Result<()>) {
-        eprintln!();
+        progress::note("");
         for (index, (stage, time)) in self.done.iter().enumerate() {
             let last = index + 1 == self.done.len();
             let word = match result {
@@ -133,9 +133,9 @@ impl Run {
                 Err(_) if last => "FAILED",
                 _ => "ok",
             };
-            eprintln!("{stage:<16} {:>8}  {word}", seconds(*time));
+            progress::note(&format!("{stage:<16} {:>8}  {word}", seconds(*time)));
         }
-        eprintln!("{:<16} {:>8}", "total", seconds(self.started.elapsed()));
+        progress::note(&format!("{:<16} {:>8}", "total", seconds(self.started.elapsed())));
     }
 }
 

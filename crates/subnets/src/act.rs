@@ -18,7 +18,7 @@ use crate::objects;
 use crate::observe::Confirmed;
 use crate::plan::claim::ClaimStep;
 use crate::plan::pool::PoolStep;
-use crate::plan::subnet::SubnetStep;
+use crate::plan::subnet::{SubnetStep, abandoned};
 use crate::records::{CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
 
 /// Performs a pool's step.
@@ -48,6 +48,13 @@ pub async fn pool(pass: &Pass, pool: &PoolRecord, step: &PoolStep) -> Result<(),
             }
             change(pass, key, |account| account.revoke(uid));
             pass.change(|_| ((), vec![Wake::now(POOL, key.clone(), Why("revoke"))]));
+        }
+        PoolStep::ConfirmTaken { name } => {
+            let Some(subnet) = key.sibling(name) else { return Ok(()) };
+            if pass.get(SUBNETS, &subnet).await?.is_none() {
+                change(pass, key, |account| account.clear_unseen(name));
+                pass.change(|_| ((), vec![Wake::now(POOL, key.clone(), Why("confirmed"))]));
+            }
         }
         PoolStep::DropFinalizer => {
             // R25: only a quorum list taken after the deletion mark was seen proves that nothing is left.
@@ -142,7 +149,7 @@ async fn taken(pass: &Pass, claim: &ClaimRecord, name: &str, cidr: IpNet) -> Res
     };
     Ok(match record::read::<SubnetRecord>(&object) {
         Ok(subnet) if subnet.claim_uid() == Some(&claim.meta.uid) => Taken::ByUs,
-        Ok(subnet) if subnet.cidr == cidr && subnet.pool == claim.pool => Taken::ByOther,
+        Ok(subnet) if subnet.cidr == cidr && subnet.pool == claim.pool && !subnet.withdrawn() => Taken::ByOther,
         _ => Taken::Unrelated,
     })
 }
@@ -177,6 +184,16 @@ pub async fn subnet(pass: &Pass, subnet: &SubnetRecord, step: &SubnetStep) -> Re
             drop_finalizer(pass, &subnet.meta, SUBNETS).await?;
             tracing::info!(subnet = %key, pool = &*subnet.pool, cidr = %subnet.cidr, "released");
             Ok(())
+        }
+        SubnetStep::GiveUp { claim } => {
+            // The view of claims may be behind that of Subnets: a claim that was bound meanwhile keeps its range.
+            let object = pass.get(CLAIMS, claim).await?;
+            let present = object.and_then(|object| record::read::<ClaimRecord>(&object).ok());
+            match present {
+                Some(claim) if Some(&claim.meta.uid) == subnet.claim_uid() && !abandoned(subnet, &claim) => Ok(()),
+                _ if subnet.meta.deleting.is_some() => drop_finalizer(pass, &subnet.meta, SUBNETS).await,
+                _ => pass.delete(SUBNETS, &subnet.meta).await.map(drop),
+            }
         }
         SubnetStep::ConfirmOwner { claim, uid } => {
             let there = pass.get(CLAIMS, claim).await?;

@@ -79,12 +79,13 @@ pub struct Account {
     pub overlaps: usize,
     /// How many of them lie outside the pool.
     pub out_of_range: usize,
-    /// How many Subnets of the pool are in view, withdrawn ones included.
-    pub present: usize,
+    /// Subnets that ask for no range at present, by uid. They may come back.
+    pub withdrawn: BTreeMap<Arc<str>, Seat>,
     /// Subnets whose commit was answered, while their echo is under way: subnet uid to claim uid.
     pub committed: BTreeMap<Arc<str>, Arc<str>>,
     claims: BTreeMap<Arc<str>, IpNet>,
-    unseen: BTreeMap<Arc<str>, IpNet>,
+    /// Names of Subnets that are taken by objects not in view, with the range we wanted.
+    pub unseen: BTreeMap<Arc<str>, IpNet>,
     excluded: Vec<IpNet>,
     /// Claims that have a Subnet in view, with how many: they do not wait.
     placed: BTreeMap<Arc<str>, usize>,
@@ -217,6 +218,8 @@ impl Account {
     }
 
     /// The name of a Subnet we wanted to create is taken by one that is not in view: its range counts as held until it is.
+    ///
+    /// A name that is in view already needs no such note.
     pub fn hold_unseen(&mut self, name: &str, cidr: IpNet) {
         let name: Arc<str> = name.into();
         if self.unseen.insert(name.clone(), cidr).is_none()
@@ -242,38 +245,59 @@ impl Account {
         self.waiting_count
     }
 
+    /// Nothing of that name exists (any more), or its Subnet speaks for itself.
+    pub fn clear_unseen(&mut self, name: &str) {
+        if let Some(cidr) = self.unseen.remove(name)
+            && let Some(map) = &mut self.map
+        {
+            map.release(cidr, &Holder::Unseen(name.into()));
+        }
+    }
+
+    /// Whether any Subnet of the pool is in view.
+    pub fn has_subnets(&self) -> bool {
+        !self.subnets.is_empty() || !self.withdrawn.is_empty()
+    }
+
+    /// Whether a Subnet of this claim is in view, be it on its way out.
+    pub fn has_subnet_of(&self, claim: &str) -> bool {
+        self.placed.contains_key(claim)
+    }
+
     fn enter(&mut self, subnet: &SubnetRecord) {
         let uid = &subnet.meta.uid;
-        self.present += 1;
         if subnet.settled() {
             self.committed.remove(uid);
         }
-        let seat = (!subnet.withdrawn()).then(|| Seat {
+        let seat = Seat {
             key: subnet.meta.key.clone(),
             cidr: subnet.cidr,
             cluster_id: subnet.cluster_id.clone(),
             settled: subnet.settled(),
-        });
-        self.set_seat(uid, seat);
+        };
+        if subnet.withdrawn() {
+            self.withdrawn.insert(uid.clone(), seat);
+            self.set_seat(uid, None);
+        } else {
+            self.set_seat(uid, Some(seat));
+            self.withdrawn.remove(uid);
+        }
         // The Subnet speaks for itself now.
         if let Some(claim) = subnet.claim_uid() {
             *self.placed.entry(claim.clone()).or_default() += 1;
             self.revoke(claim);
         }
-        if let Some(cidr) = self.unseen.remove(subnet.meta.key.name())
-            && let Some(map) = &mut self.map
-        {
-            map.release(cidr, &Holder::Unseen(subnet.meta.key.name().into()));
-        }
+        self.clear_unseen(subnet.meta.key.name());
     }
 
     /// Takes out the old state of a Subnet; `new` is the state just entered, where it is still in this pool.
     fn strike(&mut self, old: &SubnetRecord, new: Option<&SubnetRecord>) {
         let uid = &old.meta.uid;
-        self.present = self.present.saturating_sub(1);
         if new.is_none_or(|new| new.meta.uid != *uid) {
             self.committed.remove(uid);
+            self.withdrawn.remove(uid);
             self.set_seat(uid, None);
+            self.clear_unseen(old.meta.key.name());
         }
         if let Some(claim) = old.claim_uid()
             && let Some(count) = self.placed.get_mut(claim)
@@ -462,7 +486,7 @@ impl Account {
 
     fn is_empty(&self) -> bool {
         self.map.is_none()
-            && self.present == 0
+            && !self.has_subnets()
             && self.unserved.is_empty()
             && self.grants.is_empty()
             && self.claims.is_empty()

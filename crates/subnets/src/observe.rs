@@ -17,7 +17,7 @@ pub fn pool<'v>(view: &'v View, pool: &'v PoolRecord) -> Option<PoolView<'v>> {
     let account = view.derived::<Ledger>()?.account(key)?;
     let stale = |(uid, grant): &(&'v Arc<str>, &'v crate::ledger::Grant)| {
         let claim = view.get::<ClaimRecord>(&grant.claim).map(AsRef::as_ref);
-        !PoolView::wanted(grant, claim, uid, key.name())
+        !PoolView::wanted(grant, claim, uid, pool)
     };
     // Only a pool that is being deleted asks what is left; the list is short for whoever deletes in order.
     let mut left = Vec::new();
@@ -53,7 +53,9 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
         account,
         subnet: subnets
             .map(AsRef::as_ref)
+            // Nobody is bound to a Subnet that is on its way out.
             .filter(|s: &&SubnetRecord| s.claim_uid() == Some(&claim.meta.uid) && !s.withdrawn())
+            .filter(|s| s.meta.deleting.is_none())
             .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),
         grant: account
             .and_then(|account| account.grants.get(&claim.meta.uid))

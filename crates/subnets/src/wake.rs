@@ -4,7 +4,6 @@
 //! gives no key. A change of status alone does not wake a pool, so that our own writes make no loop; it is taken into the
 //! ledger all the same, and the pool's counters make its status due.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use usher_engine::ObjectKey;
@@ -110,16 +109,10 @@ fn neighbours(view: &View, subnet: &SubnetRecord) -> Vec<ObjectKey> {
         .overlapping(subnet.cidr, &subnet.meta.uid)
         .map(|seat| seat.key.clone())
         .collect();
-    // Withdrawn Subnets are few (a mistake by hand) and in no map; without any, nothing is searched.
-    if account.present > account.subnets.len() {
-        let of_pool = view.by::<SubnetRecord>(BY_POOL, subnet.meta.key.namespace(), &subnet.pool);
-        let overlaps = |other: &&Arc<SubnetRecord>| {
-            other.withdrawn()
-                && other.meta.uid != subnet.meta.uid
-                && (other.cidr.contains(&subnet.cidr) || subnet.cidr.contains(&other.cidr))
-        };
-        keys.extend(of_pool.filter(overlaps).map(|other| other.meta.key.clone()));
-    }
+    let withdrawn = account.withdrawn.iter().filter(|(uid, seat)| {
+        ***uid != *subnet.meta.uid && (seat.cidr.contains(&subnet.cidr) || subnet.cidr.contains(&seat.cidr))
+    });
+    keys.extend(withdrawn.map(|(_, seat)| seat.key.clone()));
     keys
 }
 

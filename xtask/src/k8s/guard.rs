@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::control_plane;
 use super::folder::Folder;
 use crate::error::{Error, Result};
-use crate::paths;
 use crate::process::ProcessId;
+use crate::{paths, progress};
 
 const STAGE: &str = "stage.json";
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -62,7 +62,9 @@ impl Drop for Guarded {
                 let _ = self.guard.kill();
                 let _ = self.guard.wait();
             }
-            Err(error) => eprintln!("cannot take the control plane down: {error}; its guard tries again"),
+            Err(error) => progress::note(&format!(
+                "cannot take the control plane down: {error}; its guard tries again"
+            )),
         }
     }
 }

@@ -85,14 +85,14 @@ impl K8s {
             Self::Up { place, durable } => {
                 let tools = setup::ensure()?;
                 let kubeconfig = up(Folder::locate(place.dir)?, &tools, durable)?;
-                println!("export KUBECONFIG={}", kubeconfig.display());
+                progress::say(&format!("export KUBECONFIG={}", kubeconfig.display()));
                 Ok(())
             }
             Self::Down(place) => {
                 let folder = Folder::locate(place.dir)?;
                 match control_plane::down(&folder)?.as_slice() {
-                    [] => println!("nothing was running in {}", folder.path().display()),
-                    stopped => println!("stopped {}", stopped.join(", ")),
+                    [] => progress::say(&format!("nothing was running in {}", folder.path().display())),
+                    stopped => progress::say(&format!("stopped {}", stopped.join(", "))),
                 }
                 Ok(())
             }
@@ -110,7 +110,7 @@ impl K8s {
                 let folder = Folder::locate(place.dir)?;
                 State::load(&folder)?.ok_or_else(|| Error::NotRunning(folder.path().to_path_buf()))?;
                 let revision = etcd::compact(&folder)?;
-                println!("compacted to revision {revision}");
+                progress::say(&format!("compacted to revision {revision}"));
                 Ok(())
             }
             Self::Guard {
@@ -131,10 +131,10 @@ pub(crate) fn up(folder: Folder, tools: &Tools, durable: bool) -> Result<PathBuf
 
 fn status(folder: &Folder) -> Result<()> {
     let state = State::load(folder)?.ok_or_else(|| Error::NotRunning(folder.path().to_path_buf()))?;
-    println!(
+    progress::say(&format!(
         "{:<24} {:<8} {:<8} {:<7} ADDRESS",
         "COMPONENT", "VERSION", "PID", "HEALTHY"
-    );
+    ));
     let mut unhealthy = Vec::new();
     for started in &state.components {
         let name = started.component.name();
@@ -146,13 +146,13 @@ fn status(folder: &Folder) -> Result<()> {
             unhealthy.push(name);
         }
         let word = if healthy { "yes" } else { "no" };
-        println!(
+        progress::say(&format!(
             "{name:<24} {:<8} {pid:<8} {word:<7} {}",
             started.version.to_string(),
             started.address
-        );
+        ));
     }
-    println!("kubeconfig: {}", folder.kubeconfig().display());
+    progress::say(&format!("kubeconfig: {}", folder.kubeconfig().display()));
     if unhealthy.is_empty() {
         Ok(())
     } else {

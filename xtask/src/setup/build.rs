@@ -29,7 +29,7 @@ pub(super) fn build(pins: &Pins, programs: &[Program], tools: &Path, home: &Path
     let label = format!("building Kubernetes {} and etcd {}", pins.kubernetes, pins.etcd);
     let mut progress = Progress::start(label);
     progress.expect(stale);
-    let mut command = go_command(&go);
+    let mut command = go_command(&go, &partial);
     command
         .args(["build", "-v"])
         .args(pins.flags())
@@ -61,7 +61,7 @@ fn fetch_sources(go: &Path, pins: &Pins, packages: &[&str], partial: &Path) -> R
     let mut progress = Progress::start("fetching the servers' Go modules");
     let list = partial.join("packages.txt");
     let file = File::create(&list).map_err(Error::at("create", &list))?;
-    let mut command = go_command(go);
+    let mut command = go_command(go, partial);
     command.args(["list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"]);
     command.args(pins.flags()).args(packages).stdout(file);
     run(&mut command, &mut progress)?;
@@ -69,7 +69,7 @@ fn fetch_sources(go: &Path, pins: &Pins, packages: &[&str], partial: &Path) -> R
     Ok(paths::read(&list)?.lines().count().try_into().unwrap_or(u64::MAX))
 }
 
-fn go_command(go: &Path) -> Command {
+fn go_command(go: &Path, partial: &Path) -> Command {
     let mut command = Command::new(go);
     command
         .current_dir(module())
@@ -78,6 +78,8 @@ fn go_command(go: &Path) -> Command {
         .env("GOFLAGS", "")
         .env("GOWORK", "off")
         .env("GOTOOLCHAIN", "local")
+        // An interrupted Go leaves its work folder behind; there it is found and removed.
+        .env("GOTMPDIR", partial)
         .env_remove("GOOS")
         .env_remove("GOARCH");
     command

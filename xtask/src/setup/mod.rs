@@ -56,14 +56,14 @@ impl Tools {
                 Origin::Path => "installed",
                 Origin::Built => "built",
             };
-            println!(
+            progress::say(&format!(
                 "{:<24} {:<8} {origin:<10} {}",
                 tool.program.name(),
                 tool.version,
                 tool.path.display()
-            );
+            ));
         }
-        println!("all in {}", self.bin.display());
+        progress::say(&format!("all in {}", self.bin.display()));
     }
 }
 

@@ -24,21 +24,24 @@ fn micros(duration: Duration) -> Micros {
     u64::try_from(duration.as_micros()).unwrap()
 }
 
-/// Any allowed timing. The margin is often the least there may be: that is where drift shows.
+/// Any allowed timing. Often with the least margin there may be, and with looks so dense that one comes right after a
+/// renewal: that is where drifting clocks show.
 fn any_timing() -> impl Strategy<Value = LeaseTiming> {
-    (1u64..15, prop_oneof![Just(20u32), 20u32..700], 1u32..90).prop_map(|(seconds, permille, percent)| {
+    let margin_permille = prop_oneof![Just(20u32), 20u32..700];
+    let renew_percent = prop_oneof![Just(1u32), 1u32..90];
+    (1u64..15, margin_permille, renew_percent).prop_map(|(seconds, permille, percent)| {
         let duration = Duration::from_secs(seconds);
         let margin = duration * permille / 1_000;
         LeaseTiming {
             duration,
             margin,
-            renew_every: ((duration - margin) * percent / 100).max(duration / 40),
+            renew_every: ((duration - margin) * percent / 100).max(duration / 100),
         }
     })
 }
 
 fn any_setup() -> impl Strategy<Value = Setup> {
-    let rate = prop_oneof![Just(990_000), Just(1_010_000), 990_000u64..=1_010_000];
+    let rate = prop_oneof![2 => Just(990_000), 2 => Just(1_010_000), 1 => 990_000u64..=1_010_000];
     (any_timing(), 0..100 * SECOND, rate).prop_map(|(timing, offset, rate)| Setup { timing, offset, rate })
 }
 
@@ -75,7 +78,7 @@ fn world(setups: &[Setup], ways: Vec<Way>, faults: &[(Micros, usize, Fault)]) ->
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn two_never_act_at_once(
@@ -416,6 +419,11 @@ fn what_my_predecessor_or_twin_of_the_same_name_holds_is_not_mine() {
     me.sending(&acquire(version("7"), 4), at(15));
     me.refused();
     me.observe(Some(&lease("me", "8", 4)), at(16));
+    assert!(!me.is_holder());
+    // And when it takes over what I held.
+    me.sending(&acquire(version("8"), 5), at(40));
+    let _ = me.stored(&lease("me", "9", 5), at(40));
+    me.observe(Some(&lease("me", "10", 6)), at(80));
     assert!(!me.is_holder());
 }
 

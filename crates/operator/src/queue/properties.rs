@@ -160,7 +160,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn it_does_what_the_reference_does(calls in calls(), passes in 1usize..4, burst in 1u32..4, rate in 1u32..20) {

@@ -203,14 +203,17 @@ impl Custody {
     async fn publish(&mut self, bundle: &str, now: Timestamp) -> Result<(), WebhookError> {
         let result = match (&self.client, &self.configuration) {
             (Some(client), Some(configuration)) => publish(client, configuration, bundle).await,
-            _ => Ok(()),
+            _ => Ok(false),
         };
+        // Somebody may have overwritten what was published: then API servers have it only since now.
         match &result {
-            Ok(()) if self.published_since(bundle).is_none() => self.published = Some((bundle.to_owned(), now)),
-            Ok(()) => {}
+            Ok(changed) if *changed || self.published_since(bundle).is_none() => {
+                self.published = Some((bundle.to_owned(), now));
+            }
+            Ok(_) => {}
             Err(_) => self.published = None,
         }
-        result
+        result.map(|_| ())
     }
 
     fn published_since(&self, bundle: &str) -> Option<Timestamp> {
@@ -231,7 +234,8 @@ impl Custody {
     }
 }
 
-async fn publish(client: &kube::Client, name: &str, bundle: &str) -> Result<(), WebhookError> {
+/// Says whether there was anything to write.
+async fn publish(client: &kube::Client, name: &str, bundle: &str) -> Result<bool, WebhookError> {
     let problem = |verb, error: &kube::Error| {
         WebhookError::from_client(verb, format!("ValidatingWebhookConfiguration {name}"), error)
     };
@@ -260,7 +264,7 @@ async fn publish(client: &kube::Client, name: &str, bundle: &str) -> Result<(), 
         }
     }
     if !changed {
-        return Ok(());
+        return Ok(false);
     }
     let params = PostParams {
         field_manager: Some("usher".to_owned()),
@@ -271,7 +275,7 @@ async fn publish(client: &kube::Client, name: &str, bundle: &str) -> Result<(), 
         .await
         .map_err(|e| problem("replace", &e))?;
     tracing::info!(configuration = name, "webhook: the bundle of authorities was published");
-    Ok(())
+    Ok(true)
 }
 
 #[cfg(test)]

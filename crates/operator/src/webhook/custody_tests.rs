@@ -200,6 +200,30 @@ async fn a_deleted_secret_makes_a_new_authority_and_breaks_nobody() {
 }
 
 #[tokio::test]
+async fn a_bundle_that_was_overwritten_has_to_settle_again() {
+    let server = cluster();
+    let mut custody = custody(&server);
+    let before = custody.look(start()).await.unwrap().material;
+    server.lock().unwrap().objects.remove(SECRET);
+    let during = custody.look(start()).await.unwrap().material;
+    let stale = serde_json::to_value(k8s_openapi::ByteString(before.bundle().into_bytes())).unwrap();
+    server.lock().unwrap().objects.get_mut(CONFIGURATION).unwrap()["webhooks"][0]["clientConfig"]["caBundle"] = stale;
+    let now = later(start(), Duration::from_secs(600));
+    assert_eq!(
+        custody.look(now).await.unwrap().material,
+        during,
+        "API servers trust the old one only, until now"
+    );
+    assert_eq!(published(&server)[0], during.bundle());
+    let after = custody
+        .look(later(now, Duration::from_secs(600)))
+        .await
+        .unwrap()
+        .material;
+    assert_ne!(after.serving, during.serving);
+}
+
+#[tokio::test]
 async fn a_secret_of_somebody_else_is_left_alone() {
     let server = cluster();
     let theirs = json!({"apiVersion": "v1", "kind": "Secret", "data": {"tls.crt": "eA=="},

@@ -183,6 +183,7 @@ impl Webhooks {
             health: self.config.health,
             look_every: self.config.look_every,
             failures: 0,
+            problem: None,
             published_once: false,
         };
         // Without a certificate every handshake would fail: callers wait in the backlog instead.
@@ -214,6 +215,8 @@ struct Keeper {
     health: Health,
     look_every: Duration,
     failures: u32,
+    /// What the last look failed with: told once, not at every look.
+    problem: Option<String>,
     published_once: bool,
 }
 
@@ -237,6 +240,13 @@ impl Keeper {
                 LOOK_TIMEOUT.as_secs()
             )),
         };
+        if problem != self.problem {
+            match &problem {
+                Some(problem) => tracing::warn!(problem, "webhook: certificates or their publication need attention"),
+                None => tracing::info!("webhook: certificates and their publication are in order again"),
+            }
+            self.problem.clone_from(&problem);
+        }
         match problem {
             None => {
                 (self.failures, self.published_once) = (0, true);
@@ -244,7 +254,6 @@ impl Keeper {
             }
             Some(problem) => {
                 self.failures = self.failures.saturating_add(1);
-                tracing::warn!(problem, "webhook: certificates or their publication need attention");
                 // A replica that once could be reached still can: to call it unready would take away what works.
                 if !self.published_once {
                     self.health.set(PART, Err(problem));

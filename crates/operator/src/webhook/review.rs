@@ -83,7 +83,7 @@ impl fmt::Debug for Routes {
 pub struct ReviewLimits {
     /// Of the request. etcd takes 1.5 MiB per object, and a review carries two.
     pub body_bytes: usize,
-    /// For the whole review, from the head of the request. API servers give up after 10 s unless told otherwise.
+    /// For the whole review, from the head of the request; less where the API server says that it waits for less.
     pub time: Duration,
 }
 
@@ -128,7 +128,8 @@ async fn answer(State(desk): State<Arc<(Routes, ReviewLimits)>>, request: Reques
 }
 
 async fn review(routes: &Routes, limits: ReviewLimits, request: Request) -> Result<Vec<u8>, Rejected> {
-    let deadline = Instant::now() + limits.time;
+    let time = patience(request.uri().query(), limits.time);
+    let deadline = Instant::now() + time;
     let path = request.uri().path().to_owned();
     let Some(reviewer) = routes.by_path.get(&path) else {
         let known = routes.paths().join(", ");
@@ -143,7 +144,7 @@ async fn review(routes: &Routes, limits: ReviewLimits, request: Request) -> Resu
     }
     let body = tokio::time::timeout_at(deadline, read(request.into_body(), limits.body_bytes));
     let body = body.await.unwrap_or_else(|_| {
-        let sentence = format!("the request took longer than {} s to arrive", limits.time.as_secs());
+        let sentence = format!("the request took longer than {} s to arrive", time.as_secs_f32());
         Err(Rejected(StatusCode::REQUEST_TIMEOUT, sentence))
     })?;
     let no_review = |problem: &str| {
@@ -189,6 +190,16 @@ async fn review(routes: &Routes, limits: ReviewLimits, request: Request) -> Resu
     })
 }
 
+/// How long a review may take: API servers say how long they wait (`?timeout=10s`), and an answer with a reason is to
+/// reach them before they give up without one.
+fn patience(query: Option<&str>, limit: Duration) -> Duration {
+    let pairs = query.unwrap_or_default().split('&');
+    let stated = pairs.filter_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s')?.parse::<u32>().ok());
+    stated
+        .map(|seconds| Duration::from_millis(900) * seconds)
+        .fold(limit, Duration::min)
+}
+
 fn denied(response: AdmissionResponse, sentence: String, code: StatusCode) -> AdmissionResponse {
     let mut response = response.deny(sentence);
     response.result.code = code.as_u16();
@@ -212,4 +223,29 @@ async fn read(body: Body, limit: usize) -> Result<Vec<u8>, Rejected> {
         bytes.extend_from_slice(&part);
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_review_is_answered_before_the_api_server_gives_up() {
+        let limit = Duration::from_secs(10);
+        assert_eq!(patience(None, limit), limit);
+        assert_eq!(patience(Some("timeout=10s"), limit), Duration::from_secs(9));
+        assert_eq!(patience(Some("a=b&timeout=1s"), limit), Duration::from_millis(900));
+        assert_eq!(patience(Some("timeout=30s"), limit), limit);
+    }
+
+    proptest! {
+        #[test]
+        fn no_query_makes_a_review_last_longer(query in ".{0,20}", number: u32) {
+            let limit = Duration::from_secs(10);
+            prop_assert!(patience(Some(&query), limit) <= limit);
+            let stated = format!("timeout={number}s");
+            prop_assert!(patience(Some(&stated), limit) <= limit);
+        }
+    }
 }

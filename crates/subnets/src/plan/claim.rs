@@ -118,7 +118,12 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<C
         }
     };
     match (seen.grant, seen.pool) {
-        (Some(cidr), Some(pool)) if seen.subnet.is_none() && pool.meta.has_finalizer(FINALIZER) => {
+        (Some(cidr), Some(pool))
+            if seen.subnet.is_none()
+                && pool.meta.has_finalizer(FINALIZER)
+                && PoolState::of(pool) == PoolState::Serving
+                && matches!(standing, Standing::OnItsWay) =>
+        {
             plan.step(ClaimStep::CreateSubnet {
                 pool: pool.meta.key.clone(),
                 cidr,
@@ -176,6 +181,9 @@ fn standing(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Standing {
     };
     if seen.grant.is_some() || seen.subnet.is_some() {
         return Standing::OnItsWay;
+    }
+    if seen.account.is_some_and(|account| account.has_subnet_of(&claim.meta.uid)) {
+        return waiting("RangeReleasing", "an earlier range of this claim is being released; it is served after that".into());
     }
     let name = pool.meta.key.name();
     match asked {

@@ -22,6 +22,8 @@ pub const GRANTS_OUTSTANDING: usize = 256;
 const LISTED_MAX: usize = 500;
 /// … and again once there are no more than this, so that the list does not come and go.
 const LISTED_AGAIN: usize = 400;
+/// How often a taken name that the view does not show is asked after.
+const UNSEEN_AGAIN: Duration = Duration::from_secs(5);
 /// Without a running watch for this long, nothing is granted: the map may be out of date.
 const GRANTS_STOP_AFTER: SignedDuration = SignedDuration::from_secs(5);
 
@@ -50,6 +52,11 @@ pub enum PoolStep {
         /// Its create request was sent: ask the API server first whether it took effect.
         sent: bool,
     },
+    /// Asks whether a name that was taken is still taken: the view has not shown by whom.
+    ConfirmTaken {
+        /// The Subnet's name.
+        name: Arc<str>,
+    },
     /// Lets the pool go, after a quorum list shows that nothing of it is left.
     DropFinalizer,
 }
@@ -60,6 +67,7 @@ impl Step for PoolStep {
             PoolStep::AddFinalizer => "AddPoolFinalizer",
             PoolStep::Grant { .. } => "Grant",
             PoolStep::RevokeGrant { .. } => "RevokeGrant",
+            PoolStep::ConfirmTaken { .. } => "ConfirmTaken",
             PoolStep::DropFinalizer => "DropPoolFinalizer",
         }
     }
@@ -71,6 +79,7 @@ impl Step for PoolStep {
             PoolStep::RevokeGrant { cidr, .. } => {
                 format!("take back the grant of {cidr}; its claim is gone or changed")
             }
+            PoolStep::ConfirmTaken { name } => format!("ask the API server whether Subnet {name} exists"),
             PoolStep::DropFinalizer => "check that no Subnet of the pool is left, then let it go".into(),
         }
     }
@@ -98,15 +107,19 @@ pub struct PoolView<'v> {
 }
 
 impl PoolView<'_> {
-    /// Whether a grant is still wanted by its claim.
-    pub fn wanted(grant: &Grant, claim: Option<&ClaimRecord>, uid: &str, pool: &str) -> bool {
-        claim.is_some_and(|claim| {
-            &*claim.meta.uid == uid
-                && claim.meta.generation == grant.generation
-                && claim.meta.deleting.is_none()
-                && claim.bound().is_none()
-                && &*claim.pool == pool
-        })
+    /// Whether a grant is still wanted by its claim and still possible in its pool (R18).
+    pub fn wanted(grant: &Grant, claim: Option<&ClaimRecord>, uid: &str, pool: &PoolRecord) -> bool {
+        let possible = PoolState::of(pool) == PoolState::Serving
+            && pool.cidr.contains(&grant.cidr)
+            && !pool.exclude.iter().any(|e| e.contains(&grant.cidr) || grant.cidr.contains(e));
+        possible
+            && claim.is_some_and(|claim| {
+                &*claim.meta.uid == uid
+                    && claim.meta.generation == grant.generation
+                    && claim.meta.deleting.is_none()
+                    && claim.bound().is_none()
+                    && *claim.pool == *pool.meta.key.name()
+            })
     }
 }
 
@@ -121,10 +134,17 @@ pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> Plan<Pool
             sent: grant.sent,
         });
     }
+    if !seen.account.unseen.is_empty() {
+        // The watch event clears this; the question is for the one that was missed.
+        plan = plan.again_after(UNSEEN_AGAIN);
+        for name in seen.account.unseen.keys() {
+            plan = plan.step(PoolStep::ConfirmTaken { name: name.clone() });
+        }
+    }
     if state == PoolState::Terminating {
         return terminate(pool, seen, plan);
     }
-    let used = seen.account.present > 0 || seen.account.waiting_count() > 0 || !seen.account.grants.is_empty();
+    let used = seen.account.has_subnets() || seen.account.waiting_count() > 0 || !seen.account.grants.is_empty();
     if used && !pool.meta.has_finalizer(FINALIZER) {
         // Grants follow once the finalizer is in view.
         return plan.step(PoolStep::AddFinalizer);

@@ -5,7 +5,6 @@
 //! carries the version of it that is in view. Of two that overlap, whoever asked later saw the earlier one, and had to see
 //! it withdrawn; then the earlier one's own commit fails on its version.
 
-use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use usher_engine::condition::whole_seconds;
@@ -25,6 +24,11 @@ pub enum SubnetStep {
     },
     /// Lets it go: its range is free when it is gone.
     DropFinalizer,
+    /// Gives it up because its claim, never bound, asks for something else now; the claim is read once more first.
+    GiveUp {
+        /// The claim.
+        claim: ObjectKey,
+    },
     /// Asks the API server whether the owner is really gone: the view cannot tell.
     ConfirmOwner {
         /// The claim.
@@ -39,6 +43,7 @@ impl Step for SubnetStep {
         match self {
             SubnetStep::Delete { .. } => "DeleteSubnet",
             SubnetStep::DropFinalizer => "DropSubnetFinalizer",
+            SubnetStep::GiveUp { .. } => "GiveUpSubnet",
             SubnetStep::ConfirmOwner { .. } => "ConfirmOwner",
         }
     }
@@ -47,6 +52,7 @@ impl Step for SubnetStep {
         match self {
             SubnetStep::Delete { why } => format!("delete the Subnet: {why}"),
             SubnetStep::DropFinalizer => "remove the Subnet's finalizer; its range is free when it is gone".into(),
+            SubnetStep::GiveUp { claim } => format!("give the range up: SubnetClaim {claim} asks for something else now"),
             SubnetStep::ConfirmOwner { claim, .. } => format!("ask the API server whether SubnetClaim {claim} is gone"),
         }
     }
@@ -291,6 +297,10 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan
             });
         }
     };
+    // R32: the claim changed before it was bound; its range is released first, then it is served anew.
+    if let Some(claim) = seen.claim.filter(|claim| abandoned(subnet, claim)) {
+        return keep().step(SubnetStep::GiveUp { claim: claim.meta.key.clone() });
+    }
     // R30: two Subnets of one claim; the one it is not Bound to goes.
     let spare = seen
         .claim
@@ -348,7 +358,7 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan
     )
 }
 
-/// Whether two ranges share an address.
-pub fn overlap(a: IpNet, b: IpNet) -> bool {
-    a.contains(&b) || b.contains(&a)
+/// Whether a claim that was never bound has no use for this Subnet any more.
+pub fn abandoned(subnet: &SubnetRecord, claim: &ClaimRecord) -> bool {
+    claim.bound().is_none() && !fulfils(claim, &subnet.pool, &subnet.cluster_id, subnet.cidr)
 }

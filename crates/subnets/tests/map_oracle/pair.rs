@@ -68,8 +68,11 @@ impl Pair {
             0 => return range.supernet().unwrap_or(range),
             1 => return parse("203.0.0.0/9"),
             2 => return parse("3f80::/9"),
-            3 => return base,
-            4..64 => range,
+            3..8 => {
+                let around = pick.at as u8 % (base.prefix_len() - range.prefix_len() + 1);
+                return block_at(range, first_address(base), base.prefix_len() - around);
+            }
+            8..64 => range,
             _ => base,
         };
         let len = length(pick.len, within, unit);

@@ -17,61 +17,30 @@ pub(crate) struct World {
 
 /// Ten bits wide or less, where random operations meet; two of sixteen bits; both ends of both address spaces.
 pub(crate) const WORLDS: &[World] = &[
-    World {
-        range: "10.0.0.0/22",
-        base: "10.0.1.0/24",
-        unit: 32,
-        share: 28,
-    },
-    World {
-        range: "2001:db8::/54",
-        base: "2001:db8::/56",
-        unit: 64,
-        share: 26,
-    },
-    World {
-        range: "2001:db8::/119",
-        base: "2001:db8::100/120",
-        unit: 128,
-        share: 14,
-    },
-    World {
-        range: "255.255.254.0/23",
-        base: "255.255.255.0/25",
-        unit: 32,
-        share: 9,
-    },
-    World {
-        range: "0.0.0.0/0",
-        base: "192.0.0.0/3",
-        unit: 9,
-        share: 9,
-    },
-    World {
-        range: "::/0",
-        base: "e000::/3",
-        unit: 9,
-        share: 9,
-    },
-    World {
-        range: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00/120",
-        base: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffc0/122",
-        unit: 128,
-        share: 3,
-    },
-    World {
-        range: "172.16.0.0/16",
-        base: "172.16.0.0/16",
-        unit: 32,
-        share: 1,
-    },
-    World {
-        range: "2001:db8::/48",
-        base: "2001:db8::/48",
-        unit: 64,
-        share: 1,
-    },
+    world("10.0.0.0/22", "10.0.1.0/24", 32, 28),
+    world("2001:db8::/54", "2001:db8::/56", 64, 26),
+    world("2001:db8::/119", "2001:db8::100/120", 128, 14),
+    world("255.255.254.0/23", "255.255.255.0/25", 32, 9),
+    world("0.0.0.0/0", "192.0.0.0/3", 9, 9),
+    world("::/0", "e000::/3", 9, 9),
+    world(
+        "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00/120",
+        "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffc0/122",
+        128,
+        3,
+    ),
+    world("172.16.0.0/16", "172.16.0.0/16", 32, 1),
+    world("2001:db8::/48", "2001:db8::/48", 64, 1),
 ];
+
+const fn world(range: &'static str, base: &'static str, unit: u8, share: usize) -> World {
+    World {
+        range,
+        base,
+        unit,
+        share,
+    }
+}
 
 pub(crate) fn parse(cidr: &str) -> IpNet {
     cidr.parse().expect("a CIDR")

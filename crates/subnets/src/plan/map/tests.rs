@@ -145,6 +145,18 @@ fn r2_a_prefix_is_free_when_its_last_holder_is_gone() {
 }
 
 #[test]
+fn r2_a_holding_around_an_empty_base_knows_what_it_covers_elsewhere() {
+    for held in [["10.0.0.0/26", "10.0.0.0/22"], ["10.0.0.0/22", "10.0.0.0/26"]] {
+        let mut map = map("10.0.1.0/24", &held);
+        map.grow(net("10.0.0.0/22")).expect("a growth");
+        let wide = held.iter().position(|cidr| cidr.ends_with("/22")).expect("one is") as u32;
+        assert!(map.release(net("10.0.0.0/22"), &wide));
+        map.check().expect("a sound map");
+        assert_eq!(map.held_addresses(), 64);
+    }
+}
+
+#[test]
 fn r4_a_conflict_names_the_holder_by_longest_match() {
     let held = [
         "10.0.0.0/20",
