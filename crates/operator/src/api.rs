@@ -1,7 +1,7 @@
 //! What a kind may do to the world during a pass. Every write is guarded, timed, counted, and remembered until its echo
 //! is in view.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::Api;
@@ -30,15 +30,37 @@ pub struct Answer {
 }
 
 /// One pass's hands.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Pass {
     shared: Arc<Shared>,
     reader: Reader,
+    /// Versions that a write of this very pass has replaced: object, version it was based on, version it made. What was
+    /// planned for the one holds for the other, since nothing but our own write lies between them.
+    renewed: Mutex<Vec<(ApiType, ObjectKey, u64, u64)>>,
 }
 
 impl Pass {
     pub(crate) fn new(shared: Arc<Shared>, reader: Reader) -> Self {
-        Self { shared, reader }
+        Self {
+            shared,
+            reader,
+            renewed: Mutex::default(),
+        }
+    }
+
+    /// The version to guard a write with, for an object planned at `meta`.
+    fn version(&self, kind: ApiType, meta: &Meta) -> u64 {
+        let renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let later = |from: u64| {
+            renewed
+                .iter()
+                .find(|(k, key, old, _)| *k == kind && *key == meta.key && *old == from)
+        };
+        let mut version = meta.revision;
+        while let Some((_, _, _, new)) = later(version) {
+            version = *new;
+        }
+        version
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -77,6 +99,7 @@ impl Pass {
 
     /// Replaces a resource's status, whole, if the resource is still the version in `meta`.
     pub async fn replace_status(&self, kind: ApiType, meta: &Meta, status: Value) -> Result<Answer, Failure> {
+        let version = self.version(kind, meta);
         let api = self.api(kind, &meta.key);
         let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": kind.api_version(),
@@ -85,7 +108,7 @@ impl Pass {
                 "namespace": meta.key.namespace(),
                 "name": meta.key.name(),
                 "uid": &*meta.uid,
-                "resourceVersion": meta.revision.to_string(),
+                "resourceVersion": version.to_string(),
             },
             "status": status,
         }))
@@ -99,14 +122,15 @@ impl Pass {
                 .await
                 .map(Some)
         };
-        self.write("update", kind, &meta.key, Some(meta.revision), call).await
+        self.write("update", kind, &meta.key, Some(version), call).await
     }
 
     /// Sets the finalizers of an object, if it is still the version in `meta`.
     pub async fn set_finalizers(&self, kind: ApiType, meta: &Meta, finalizers: &[&str]) -> Result<Answer, Failure> {
+        let version = self.version(kind, meta);
         let patch = json!({"metadata": {
             "uid": &*meta.uid,
-            "resourceVersion": meta.revision.to_string(),
+            "resourceVersion": version.to_string(),
             "finalizers": finalizers,
         }});
         let api = self.api(kind, &meta.key);
@@ -118,18 +142,19 @@ impl Pass {
             // The last finalizer of a deleted object: the answer is its last version, the object is gone.
             Ok((!last).then_some(patched))
         };
-        self.write("patch", kind, &meta.key, Some(meta.revision), call).await
+        self.write("patch", kind, &meta.key, Some(version), call).await
     }
 
     /// Deletes an object if it is still this incarnation and version. Gone already is done.
     pub async fn delete(&self, kind: ApiType, meta: &Meta) -> Result<Answer, Failure> {
+        let version = self.version(kind, meta);
         let params = DeleteParams::background().preconditions(Preconditions {
             uid: Some(meta.uid.to_string()),
-            resource_version: Some(meta.revision.to_string()),
+            resource_version: Some(version.to_string()),
         });
         let api = self.api(kind, &meta.key);
         let call = async { api.delete(meta.key.name(), &params).await.map(|answer| answer.left()) };
-        self.write("delete", kind, &meta.key, Some(meta.revision), call).await
+        self.write("delete", kind, &meta.key, Some(version), call).await
     }
 
     /// Reads one object past the view, from a quorum. `None`: it does not exist.
@@ -221,6 +246,10 @@ impl Pass {
         match outcome {
             Ok(Some(object)) => {
                 let answer = answer(&object);
+                if let Some(version) = based_on {
+                    let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+                    renewed.push((kind, key.clone(), version, answer.revision));
+                }
                 shared.note_written(&self.reader, kind, key, Expect::Revision(answer.revision));
                 Ok(answer)
             }

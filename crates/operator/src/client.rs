@@ -10,17 +10,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Uri};
+use http::{Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
+use serde_json::{Value, json};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 /// Names this binary to the API server: `usher/0.1.0 (writer)`. Audit logs tell the connections apart by it.
 fn user_agent(role: &str) -> String {
     format!("usher/{} ({role})", env!("CARGO_PKG_VERSION"))
 }
+
+/// No refusal's body is longer.
+const STATUS_BYTES: usize = 1 << 20;
 
 /// Asked before anything is sent.
 pub type MaySend = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -92,11 +97,38 @@ fn build(config: &kube::Config, role: &str, may_send: Option<MaySend>) -> Result
             }
         })
         .map_err(BoxError::from)
+        .and_then(keep_retry_after)
         .service(http);
     Ok(kube::Client::new(
         service.boxed_clone(),
         config.default_namespace.clone(),
     ))
+}
+
+/// A busy API server says in a header how long to wait (priority and fairness, with a text for a body); kube reads only
+/// the `Status` in the body. So what the header says is put there.
+async fn keep_retry_after(response: Response<Incoming>) -> Result<Response<axum::body::Body>, BoxError> {
+    let response = response.map(axum::body::Body::new);
+    let asked = response.headers().get(http::header::RETRY_AFTER);
+    let asked: Option<u32> = asked.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+    let (Some(asked), StatusCode::TOO_MANY_REQUESTS) = (asked, response.status()) else {
+        return Ok(response);
+    };
+    let (mut head, body) = response.into_parts();
+    let body = axum::body::to_bytes(body, STATUS_BYTES).await?;
+    let mut status = match serde_json::from_slice(&body) {
+        Ok(status @ Value::Object(_)) => status,
+        _ => json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
+            "reason": "TooManyRequests", "message": String::from_utf8_lossy(&body).trim()}),
+    };
+    if let Some(fields) = status.as_object_mut() {
+        let details = fields.entry("details").or_insert_with(|| json!({}));
+        if let Some(details) = details.as_object_mut() {
+            details.entry("retryAfterSeconds").or_insert_with(|| asked.into());
+        }
+    }
+    head.headers.remove(http::header::CONTENT_LENGTH);
+    Ok(Response::from_parts(head, status.to_string().into()))
 }
 
 /// A connector whose connections ask before they send.
@@ -185,3 +217,6 @@ impl<T: Connection> Connection for FencedIo<T> {
         self.inner.connected()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -166,3 +166,6 @@ impl Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

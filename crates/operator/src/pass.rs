@@ -89,13 +89,11 @@ pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<Objec
     // 5. Record: one status write, if it says something new.
     let mut again = plan.next;
     match record(kind, &pass, &resource, &plan.status).await {
-        Ok(Recorded::Written | Recorded::Unchanged) => {}
+        // 6. Tell: events for what is new, only after what they speak of is on record.
+        Ok(Recorded::Written | Recorded::Unchanged) => tell(&pass, &*resource, &plan.findings),
         Ok(Recorded::Later(wait)) => again = again.sooner(Next::After(wait)),
         Err(failure) => return failed(&pass, &*resource, K::NAME, "status", &failure),
     }
-
-    // 6. Tell: events for what is new, only after what they speak of is on record.
-    tell(&pass, &*resource, &plan.findings);
 
     // 7. Act, in order; the first failure ends the pass.
     for step in &plan.steps {
@@ -117,6 +115,7 @@ pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<Objec
     }
 
     // 8. And again, when something changes or the plan's time is up.
+    shared.succeeded(&reader);
     match again {
         Next::OnChange => Ended::new(Finish::Done, "success"),
         Next::After(wait) => Ended::new(Finish::Again(wait), "success"),
@@ -127,10 +126,11 @@ pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<Objec
 fn failed<R: Record>(pass: &Pass, resource: &R, kind: &'static str, doing: &'static str, failure: &Failure) -> Ended {
     let key = &resource.meta().key;
     let finish = match failure {
-        // Nothing went wrong: the world moved. Its echo wakes us.
+        // Nothing went wrong: the world moved. Its echo wakes us; where it came before the answer, nobody would.
         Failure::Conflict { .. } | Failure::Exists { .. } | Failure::Gone { .. } => {
             tracing::debug!(kind, %key, doing, "{failure}");
-            return Ended::new(Finish::Done, "moved");
+            let awaited = pass.shared().unseen(pass.reader()).is_some();
+            return Ended::new(if awaited { Finish::Done } else { Finish::Failed }, "moved");
         }
         Failure::NotLeader { .. } => return Ended::new(Finish::Again(NOT_LEADING_AGAIN), "not_leader"),
         Failure::TooMany { wait, .. } => Finish::RetryAfter(*wait),
@@ -144,14 +144,8 @@ fn failed<R: Record>(pass: &Pass, resource: &R, kind: &'static str, doing: &'sta
         failure,
         Failure::Unknown { .. } | Failure::TooMany { .. } | Failure::NamespaceEnding { .. }
     ) {
-        pass.shared().tell(
-            pass.reader(),
-            R::TYPE,
-            resource.meta(),
-            "StepFailed",
-            &failure.to_string(),
-            true,
-        );
+        pass.shared()
+            .tell_failure(pass.reader(), R::TYPE, resource.meta(), &failure.to_string());
     }
     Ended::new(finish, "error")
 }

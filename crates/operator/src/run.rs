@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::api::DynamicObject;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
@@ -24,7 +25,7 @@ use crate::lease::{self, LeaseConfig};
 use crate::metrics::{KindLabel, Metrics, QueueLabel, ResultLabel};
 use crate::pass::{self, Pass, Preview};
 use crate::queue::{Finish, Job, Queue, QueueConfig, Why};
-use crate::record::ApiType;
+use crate::record::{self, ApiType, Unreadable};
 use crate::serve::{self, Health};
 use crate::shared::{Clients, QueueHandle, Shared};
 use crate::view::{Event, View, Wake};
@@ -131,6 +132,8 @@ pub trait AnyKind: Send + Sync {
     fn name(&self) -> &'static str;
     /// The resource it plans for.
     fn resource(&self) -> ApiType;
+    /// Whether an object can be read into the view; one that cannot is left out of it, and no plan is made for it.
+    fn read(&self, object: &DynamicObject) -> Result<(), Unreadable>;
     #[doc(hidden)]
     fn queue(&self, settings: &Settings) -> (&'static str, QueueConfig);
     #[doc(hidden)]
@@ -173,6 +176,10 @@ impl<K: Kind> AnyKind for Boxing<K> {
 
     fn resource(&self) -> ApiType {
         <K::Resource as crate::record::Record>::TYPE
+    }
+
+    fn read(&self, object: &DynamicObject) -> Result<(), Unreadable> {
+        record::read::<K::Resource>(object).map(drop)
     }
 
     fn queue(&self, settings: &Settings) -> (&'static str, QueueConfig) {
@@ -443,6 +450,27 @@ impl Operator {
 
     /// What `kind` would do next for one resource; reads only.
     pub async fn preview(self, kind: &'static str, key: &ObjectKey, wait: Duration) -> Result<Preview, RunError> {
+        let plural = self
+            .kinds
+            .iter()
+            .find(|k| k.name() == kind)
+            .map_or("api-resources", |k| k.resource().plural);
+        let mut previews = self.previews(&[(kind, key.clone())], wait).await?;
+        previews.pop().flatten().ok_or_else(|| RunError::NotFound {
+            kind,
+            key: key.clone(),
+            plural,
+            namespace: key.namespace().to_owned(),
+        })
+    }
+
+    /// What would be done next for several resources, all seen in one view; reads only. `None` where there is no such
+    /// resource.
+    pub async fn previews(
+        self,
+        resources: &[(&'static str, ObjectKey)],
+        wait: Duration,
+    ) -> Result<Vec<Option<Preview>>, RunError> {
         let Self {
             kinds,
             settings,
@@ -465,17 +493,15 @@ impl Operator {
                 problem,
             });
         }
-        let not_found = |plural| RunError::NotFound {
-            kind,
-            key: key.clone(),
-            plural,
-            namespace: key.namespace().to_owned(),
-        };
-        let Some(kind) = kinds.iter().find(|k| k.name() == kind) else {
-            return Err(not_found("api-resources"));
-        };
-        let preview = kind.preview(PreviewInput { shared: &shared, key }).await?;
-        preview.ok_or_else(|| not_found(kind.resource().plural))
+        let mut previews = Vec::with_capacity(resources.len());
+        for (kind, key) in resources {
+            let preview = match kinds.iter().find(|k| k.name() == *kind) {
+                Some(kind) => kind.preview(PreviewInput { shared: &shared, key }).await?,
+                None => None,
+            };
+            previews.push(preview);
+        }
+        Ok(previews)
     }
 }
 
@@ -541,13 +567,16 @@ async fn dispatch(
         };
         tokio::select! {
             () = handle.bell.notified() => {}
-            Some(ended) = running.join_next_with_id(), if !running.is_empty() => take_back(ended, &mut keys, &handle, &shared),
+            Some(ended) = running.join_next_with_id(), if !running.is_empty() => {
+                take_back(ended, &mut keys, kind.name(), &handle, &shared);
+            }
             () = tokio::time::sleep(until_due.min(Duration::from_secs(1))) => {}
-            _ = stop.changed() => {}
+            // Whoever could stop us is gone: so are we, as in `run`.
+            changed = stop.changed() => if changed.is_err() { break },
         }
     }
     while let Some(ended) = running.join_next_with_id().await {
-        take_back(ended, &mut keys, &handle, &shared);
+        take_back(ended, &mut keys, kind.name(), &handle, &shared);
     }
 }
 
@@ -626,6 +655,7 @@ async fn one(
 fn take_back(
     ended: Result<(Id, ()), tokio::task::JoinError>,
     keys: &mut BTreeMap<Id, ObjectKey>,
+    kind: &'static str,
     handle: &QueueHandle,
     shared: &Shared,
 ) {
@@ -633,7 +663,10 @@ fn take_back(
         Ok((id, ())) => drop(keys.remove(&id)),
         Err(error) => {
             if let Some(key) = keys.remove(&error.id()) {
-                tracing::error!(queue = handle.name, %key, "a pass panicked: {error}; please report this as a bug");
+                tracing::error!(kind, %key, "a pass panicked: {error}; please report this as a bug");
+                let label = ResultLabel { kind, result: "panic" };
+                shared.metrics.passes.get_or_create(&label).inc();
+                shared.metrics.inflight.get_or_create(&KindLabel { kind }).dec();
                 handle.lock().finish(&key, shared.clock.monotonic(), Finish::Failed);
             }
         }

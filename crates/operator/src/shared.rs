@@ -70,6 +70,7 @@ pub(crate) struct Shared {
     written: Mutex<Written>,
     reported: Mutex<BTreeMap<Reader, Reported>>,
     told: Mutex<BTreeMap<Reader, BTreeSet<&'static str>>>,
+    failed: Mutex<BTreeMap<Reader, String>>,
     pub(crate) queues: BTreeMap<&'static str, Arc<QueueHandle>>,
     pub(crate) clients: Clients,
     pub(crate) clock: Arc<dyn Clock>,
@@ -107,6 +108,7 @@ impl Shared {
             written: Mutex::default(),
             reported: Mutex::default(),
             told: Mutex::default(),
+            failed: Mutex::default(),
             queues,
             clients,
             clock,
@@ -176,6 +178,7 @@ impl Shared {
     pub(crate) fn forget(&self, reader: &Reader) {
         lock(&self.reported).remove(reader);
         lock(&self.told).remove(reader);
+        self.succeeded(reader);
     }
 
     /// Findings that are to be told and were not there the last time.
@@ -191,19 +194,17 @@ impl Shared {
         loud.into_iter().filter(|f| !before.contains(f.reason)).collect()
     }
 
-    /// Tells of a failure once, until a pass succeeds.
-    pub(crate) fn tell(
-        &self,
-        reader: &Reader,
-        kind: ApiType,
-        meta: &Meta,
-        reason: &'static str,
-        note: &str,
-        warning: bool,
-    ) {
-        if lock(&self.told).entry(reader.clone()).or_default().insert(reason) {
-            self.emit(kind, meta, reason, note, warning);
+    /// Tells of a failure once, until it is another or a pass succeeds.
+    pub(crate) fn tell_failure(&self, reader: &Reader, kind: ApiType, meta: &Meta, note: &str) {
+        let before = lock(&self.failed).insert(reader.clone(), note.to_owned());
+        if before.as_deref() != Some(note) {
+            self.emit(kind, meta, "StepFailed", note, true);
         }
+    }
+
+    /// A pass went well: the next failure is news.
+    pub(crate) fn succeeded(&self, reader: &Reader) {
+        lock(&self.failed).remove(reader);
     }
 
     pub(crate) fn emit(&self, kind: ApiType, meta: &Meta, reason: &'static str, note: &str, warning: bool) {

@@ -19,6 +19,12 @@ use crate::view::Event;
 const PAGE: u32 = 500;
 /// How long the server keeps one watch request open. Shorter than the common 5 minutes of load balancers.
 const WATCH_SECONDS: u32 = 240;
+/// A request that is not answered at all by then is given up. The API server's own limit is 60 s.
+const ANSWER: Duration = if cfg!(test) {
+    Duration::from_millis(100)
+} else {
+    Duration::from_secs(75)
+};
 /// A watch that says nothing this long past its end is dead.
 const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 15);
 /// A watch that ends sooner was not ended by its time: wait a little before the next, so that a server or proxy that
@@ -38,6 +44,8 @@ enum Break {
     Refused { code: u16, message: String },
     #[error("nothing heard for {} s", SILENCE.as_secs())]
     Silent,
+    #[error("no answer within {} s", ANSWER.as_secs())]
+    NoAnswer,
     #[error("the list has no resourceVersion")]
     NoVersion,
     #[error("the server ended the answer early")]
@@ -80,9 +88,30 @@ pub(crate) async fn run(client: kube::Client, kind: ApiType, namespace: Option<S
             _ => {}
         }
         failures += 1;
-        let wait = Backoff::default().delay(failures);
+        let wait = Backoff::default().delay(failures).max(asked_to_wait(&problem));
         sink.broke(kind, &problem.to_string(), wait);
         tokio::time::sleep(wait).await;
+    }
+}
+
+/// What a busy server asks for (429), within reason.
+fn asked_to_wait(problem: &Break) -> Duration {
+    match problem {
+        Break::Client(kube::Error::Api(status)) if status.code == 429 => {
+            let seconds = status
+                .details
+                .as_ref()
+                .map_or(1, |d| d.retry_after_seconds.clamp(1, 120));
+            Duration::from_secs(u64::from(seconds))
+        }
+        _ => Duration::ZERO,
+    }
+}
+
+async fn answered<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Break> {
+    match tokio::time::timeout(ANSWER, call).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Break::NoAnswer),
     }
 }
 
@@ -109,12 +138,12 @@ async fn listed(
     sink.event(kind, Event::ListStarted);
     if streaming {
         let params = WatchParams::default().initial_events().timeout(WATCH_SECONDS);
-        let stream = api.watch(&params, "").await?;
+        let stream = answered(api.watch(&params, "")).await?;
         return consume(stream, kind, true, resume, sink).await;
     }
     let mut params = ListParams::default().limit(PAGE);
     loop {
-        let page = api.list(&params).await?;
+        let page = answered(api.list(&params)).await?;
         for object in page.items {
             sink.event(kind, Event::Listed(Box::new(object)));
         }
@@ -143,7 +172,7 @@ async fn follow(
     sink: &mut impl Sink,
 ) -> Result<(), Break> {
     let params = WatchParams::default().timeout(WATCH_SECONDS);
-    let stream = api.watch(&params, resume.as_deref().unwrap_or_default()).await?;
+    let stream = answered(api.watch(&params, resume.as_deref().unwrap_or_default())).await?;
     sink.event(kind, Event::Resumed);
     consume(stream, kind, false, resume, sink).await
 }
@@ -175,6 +204,8 @@ async fn consume(
                 *resume = object.metadata.resource_version.clone().or_else(|| resume.take());
                 sink.event(kind, Event::Applied(Box::new(object)));
             }
+            // Part of the list: there is no version to go on from before it is complete.
+            WatchEvent::Deleted(object) if listing => sink.event(kind, Event::Deleted(Box::new(object))),
             WatchEvent::Deleted(object) => {
                 *resume = object.metadata.resource_version.clone().or_else(|| resume.take());
                 sink.event(kind, Event::Deleted(Box::new(object)));
@@ -202,3 +233,6 @@ async fn consume(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,12 +102,11 @@ impl Written {
 
 fn is_seen(view: &View, kind: ApiType, object: &ObjectKey, pending: &Pending) -> bool {
     let current = view.identity(kind, object);
+    // A list that began later shows what there is, be it the same version, or an object brought back from a backup.
+    let listed = || view.has_seen(kind, u64::MAX, pending.after);
     match &pending.expect {
         Expect::Revision(revision) => view.has_seen(kind, *revision, pending.after),
-        // A list that began later shows what there is, be it the same version.
-        Expect::Newer(than) => {
-            view.has_seen(kind, u64::MAX, pending.after) || current.is_none_or(|(_, revision)| revision != *than)
-        }
-        Expect::Gone(uid) => current.is_none_or(|(now, _)| now != *uid),
+        Expect::Newer(than) => listed() || current.is_none_or(|(_, revision)| revision != *than),
+        Expect::Gone(uid) => listed() || current.is_none_or(|(now, _)| now != *uid),
     }
 }

@@ -9,7 +9,7 @@ use usher_operator::error::Failure;
 use usher_operator::pass::Pass;
 use usher_operator::queue::Why;
 use usher_operator::record;
-use usher_operator::view::Wake;
+use usher_operator::view::{View, Wake};
 
 use crate::api::FINALIZER;
 use crate::kinds::{CLAIM, POOL, SUBNET};
@@ -30,16 +30,11 @@ pub async fn pool(pass: &Pass, pool: &PoolRecord, step: &PoolStep) -> Result<(),
             finalizers.push(FINALIZER);
             pass.set_finalizers(POOLS, &pool.meta, &finalizers).await?;
         }
-        PoolStep::Grant {
-            uid,
-            claim,
-            generation,
-            cidr,
-        } => {
+        PoolStep::Grant { uid, grant } => {
             // The plan decided on a copy; here the range is taken, if it is still free. A grant that fails now is
             // decided again in the pass that the change itself has caused.
-            change(pass, key, |account| account.grant(uid, claim, *generation, *cidr));
-            pass.change(|_| ((), vec![Wake::now(CLAIM, claim.clone(), Why("grant"))]));
+            change(pass, key, |account| account.grant(uid, grant.clone()));
+            pass.change(|_| ((), vec![Wake::now(CLAIM, grant.claim.clone(), Why("grant"))]));
         }
         PoolStep::RevokeGrant { uid, cidr, sent } => {
             if *sent && exists(pass, key, uid, *cidr).await? {
@@ -102,9 +97,17 @@ pub async fn claim(pass: &Pass, claim: &ClaimRecord, step: &ClaimStep) -> Result
             }),
             Taken::Unrelated => create(pass, claim, &objects::other_subnet_name(pool.name(), *cidr), *cidr).await,
             Taken::ByOther => {
-                change(pass, pool, |account| {
-                    account.hold_unseen(&name, *cidr);
-                    account.revoke(uid);
+                let subnet = claim.meta.key.sibling(&name);
+                pass.change(|view| {
+                    // Where the view shows it by now, it holds its range itself.
+                    let unseen = subnet.is_some_and(|key| view.get::<SubnetRecord>(&key).is_none());
+                    if let Some(account) = account(view, pool) {
+                        if unseen {
+                            account.hold_unseen(&name, *cidr);
+                        }
+                        account.revoke(uid);
+                    }
+                    ((), Vec::new())
                 });
                 pass.change(|_| ((), vec![Wake::now(POOL, pool.clone(), Why("retry"))]));
                 Ok(())
@@ -227,9 +230,10 @@ async fn drop_finalizer(
     pass.set_finalizers(kind, meta, &left).await.map(drop)
 }
 
+fn account<'v>(view: &'v mut View, pool: &ObjectKey) -> Option<&'v mut Account> {
+    view.derived_mut::<Ledger>().and_then(|ledger| ledger.account_mut(pool))
+}
+
 fn change<T>(pass: &Pass, pool: &ObjectKey, act: impl FnOnce(&mut Account) -> T) -> Option<T> {
-    pass.change(|view| {
-        let account = view.derived_mut::<Ledger>().and_then(|ledger| ledger.account_mut(pool));
-        (account.map(act), Vec::new())
-    })
+    pass.change(|view| (account(view, pool).map(act), Vec::new()))
 }

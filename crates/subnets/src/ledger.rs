@@ -40,6 +40,8 @@ pub struct Grant {
     pub claim: ObjectKey,
     /// The claim's generation it was made for.
     pub generation: i64,
+    /// When it was made.
+    pub at: Timestamp,
     /// The create request was sent: it may take effect at any time from then on.
     pub sent: bool,
 }
@@ -181,7 +183,8 @@ impl Ledger {
 
 impl Account {
     /// Promises `cidr` to a claim, if it still waits and the range is still free. Says whether it now has the grant.
-    pub fn grant(&mut self, uid: &Arc<str>, claim: &ObjectKey, generation: i64, cidr: IpNet) -> bool {
+    pub fn grant(&mut self, uid: &Arc<str>, wanted: Grant) -> bool {
+        let (cidr, generation) = (wanted.cidr, wanted.generation);
         if let Some(grant) = self.grants.get(uid) {
             return grant.cidr == cidr && grant.generation == generation;
         }
@@ -194,15 +197,7 @@ impl Account {
         if !waits || map.reserve_exact(cidr, Holder::Grant(uid.clone())).is_err() {
             return false;
         }
-        self.grants.insert(
-            uid.clone(),
-            Grant {
-                cidr,
-                claim: claim.clone(),
-                generation,
-                sent: false,
-            },
-        );
+        self.grants.insert(uid.clone(), wanted);
         self.line_up(uid);
         true
     }

@@ -13,6 +13,7 @@ pub mod plan;
 pub mod records;
 pub mod wake;
 
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use usher_operator::run::{AnyKind, boxed};
 
 /// The kinds of this crate, ready to run. Pools come first: they declare what the view keeps, in the order of the lists.
@@ -21,5 +22,23 @@ pub fn kinds() -> Vec<Box<dyn AnyKind>> {
         boxed(kinds::Pools::default()),
         boxed(kinds::Subnets),
         boxed(kinds::Claims),
+    ]
+}
+
+/// The rights these kinds need on their own resources: what `act` and the watches ask for, and no more.
+///
+/// `finalizers` is asked for by the admission plugin that guards `blockOwnerDeletion` in owner references.
+pub fn rules() -> Vec<PolicyRule> {
+    let plurals = ["subnetpools", "subnetclaims", "subnets", "subnetpoolclaims"];
+    let rule = |subresource: &str, verbs: &[&str]| PolicyRule {
+        api_groups: Some(vec![api::GROUP.to_owned()]),
+        resources: Some(plurals.iter().map(|plural| format!("{plural}{subresource}")).collect()),
+        verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+        ..PolicyRule::default()
+    };
+    vec![
+        rule("", &["get", "list", "watch", "create", "update", "patch", "delete"]),
+        rule("/status", &["update", "patch"]),
+        rule("/finalizers", &["update"]),
     ]
 }

@@ -53,14 +53,12 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
         account,
         subnet: subnets
             .map(AsRef::as_ref)
-            // Nobody is bound to a Subnet that is on its way out.
+            // One that is Allocated and marked for deletion counts: it stays as long as its claim does (R37).
             .filter(|s: &&SubnetRecord| s.claim_uid() == Some(&claim.meta.uid) && !s.withdrawn())
-            .filter(|s| s.meta.deleting.is_none())
             .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),
         grant: account
             .and_then(|account| account.grants.get(&claim.meta.uid))
-            .filter(|grant| grant.generation == claim.meta.generation)
-            .map(|grant| grant.cidr),
+            .filter(|grant| grant.generation == claim.meta.generation),
     }
 }
 

@@ -1,40 +1,24 @@
 //! `usher crds`: the custom resource definitions, to be piped into `kubectl apply`.
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
+use serde_json::Value;
 
 use crate::Failed;
+use crate::output::{self, Data};
 
 /// What to print.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     /// Format.
-    #[arg(long, short, value_enum, default_value_t = Output::Yaml)]
-    output: Output,
+    #[arg(long, short, value_enum, default_value_t = Data::Yaml)]
+    output: Data,
 }
 
-/// A format of output.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Output {
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
+/// All of them as values, without what only the server fills in.
+pub(crate) fn values() -> Result<Vec<Value>, serde_json::Error> {
+    usher_subnets::api::crds().iter().map(serde_json::to_value).collect()
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failed> {
-    let crds = usher_subnets::api::crds();
-    match args.output {
-        Output::Json => println!(
-            "{}",
-            serde_json::to_string_pretty(&serde_json::json!({
-                "apiVersion": "v1", "kind": "List", "items": crds,
-            }))?
-        ),
-        Output::Yaml => {
-            for crd in crds {
-                println!("---\n{}", serde_saphyr::to_string(&crd)?.trim_end());
-            }
-        }
-    }
-    Ok(())
+    output::print(&output::render_objects(args.output, &values()?)?)
 }

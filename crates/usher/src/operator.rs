@@ -11,30 +11,28 @@ use usher_engine::Backoff;
 use usher_operator::leadership::LeaseTiming;
 use usher_operator::lease::LeaseConfig;
 use usher_operator::queue::QueueConfig;
-use usher_operator::run::{Operator, Settings};
+use usher_operator::run::{Operator, RunError, Settings};
 
-use crate::Failed;
-use crate::cluster::ClusterArgs;
+use crate::cluster::{ClusterArgs, no_client};
+use crate::{Failed, WrongUsage};
 
 /// How the operator runs.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    cluster: ClusterArgs,
     /// Only this namespace. Without it: all namespaces.
-    #[arg(long, short, env = "USHER_NAMESPACE")]
+    #[arg(long, short, env = "USHER_NAMESPACE", hide_env_values = true)]
     namespace: Option<String>,
     /// Acts at once, without a lease. For one operator on one cluster, never for two.
     #[arg(long)]
     no_lease: bool,
     /// Namespace of the lease. Default: the pod's own, or `usher-system`.
-    #[arg(long, env = "POD_NAMESPACE", default_value = "usher-system")]
+    #[arg(long, env = "POD_NAMESPACE", hide_env_values = true, default_value = "usher-system")]
     lease_namespace: String,
     /// Name of the lease.
     #[arg(long, default_value = "usher-operator")]
     lease_name: String,
     /// Who this process is in the lease. Default: host name and process id.
-    #[arg(long, env = "POD_NAME")]
+    #[arg(long, env = "POD_NAME", hide_env_values = true)]
     identity: Option<String>,
     /// A leader that says nothing for this long is taken for dead.
     #[arg(long, default_value_t = 15, value_name = "SECONDS")]
@@ -75,9 +73,9 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn settings(&self) -> Result<Settings, Failed> {
+    fn settings(&self) -> Result<Settings, WrongUsage> {
         let at_least_one = |flag: &str, value: usize| match value {
-            0 => Err(format!("{flag} must be at least 1")),
+            0 => Err(WrongUsage(format!("{flag} must be at least 1"))),
             n => Ok(n),
         };
         let identity = match &self.identity {
@@ -93,9 +91,9 @@ impl Args {
             renew_every: Duration::from_millis(self.lease_renew_ms),
             margin: Duration::from_millis(self.lease_margin_ms),
         };
-        timing.validate()?;
+        timing.validate().map_err(|e| WrongUsage(e.to_string()))?;
         if !self.backoff_factor.is_finite() || self.backoff_factor < 1.0 {
-            return Err("--backoff-factor must be 1 or more".into());
+            return Err(WrongUsage("--backoff-factor must be 1 or more".to_owned()));
         }
         let lease = (!self.no_lease).then(|| LeaseConfig {
             namespace: self.lease_namespace.clone(),
@@ -128,10 +126,11 @@ impl Args {
     }
 }
 
-pub(crate) async fn run(args: Args) -> Result<(), Failed> {
+pub(crate) async fn run(cluster: &ClusterArgs, args: Args) -> Result<(), Failed> {
     start_logging(args.log_json);
     let settings = args.settings()?;
-    let config = args.cluster.config().await?;
+    let located = cluster.locate().await?;
+    let config = &located.config;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         server = %config.cluster_url,
@@ -140,7 +139,10 @@ pub(crate) async fn run(args: Args) -> Result<(), Failed> {
         lease = settings.lease.is_some(),
         "usher operator starts"
     );
-    let operator = Operator::new(&config, usher_subnets::kinds(), settings)?;
+    let operator = Operator::new(config, usher_subnets::kinds(), settings).map_err(|problem| match problem {
+        RunError::Client(problem) => no_client(&located, &problem),
+        other => other.to_string(),
+    })?;
     let (stop, stopped) = watch::channel(false);
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -93,4 +93,6 @@ impl Leadership {
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

@@ -31,7 +31,7 @@ impl LeaseTiming {
     /// No lease is longer, and none that claims to be is believed: a typing error must not lock everybody out.
     pub const LONGEST: Duration = Duration::from_secs(3600);
     /// The margin is at least this part of the duration: 1/50, for two clocks each within 1 % of true time.
-    const MARGIN_PART: u32 = 50;
+    pub(super) const MARGIN_PART: u32 = 50;
 
     /// Whether the three go together.
     pub fn validate(&self) -> Result<(), TimingError> {

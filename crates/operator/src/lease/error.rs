@@ -134,7 +134,7 @@ impl LeaseError {
                 return LeaseError::Unreachable {
                     verb,
                     lease: lease(),
-                    problem: other.to_string(),
+                    problem: with_causes(&other),
                 };
             }
         };
@@ -163,4 +163,18 @@ impl LeaseError {
             },
         }
     }
+}
+
+/// An error with what caused it. A client that cannot connect says only that; why is further down.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
 }

@@ -307,4 +307,6 @@ fn view(lease: &Lease) -> LeaseView {
 }
 
 #[cfg(test)]
+mod server;
+#[cfg(test)]
 mod tests;

@@ -88,7 +88,7 @@ impl Wake {
 pub struct Outcome {
     /// Who must look.
     pub wakes: Vec<Wake>,
-    /// Objects that changed or vanished: what read-your-own-writes waits for.
+    /// Objects that changed, vanished or could not be read: what read-your-own-writes waits for.
     pub touched: Vec<ObjectKey>,
     /// The whole type moved on (list, bookmark): everybody who waits for it may look.
     pub advanced: bool,
@@ -102,7 +102,8 @@ type Handler = Arc<dyn Fn(&mut View, &dyn Any) -> Vec<Wake> + Send + Sync>;
 #[derive(Default)]
 pub struct View {
     stores: BTreeMap<ApiType, Box<dyn AnyStore>>,
-    handlers: BTreeMap<ApiType, Vec<Handler>>,
+    feeders: BTreeMap<ApiType, Vec<Handler>>,
+    mappers: BTreeMap<ApiType, Vec<Handler>>,
     derived: BTreeMap<TypeId, Box<dyn Any + Send + Sync>>,
     /// In the order kinds asked for them; lists are taken in this order at start.
     order: Vec<ApiType>,
@@ -143,27 +144,29 @@ impl<R: Record> Watching<'_, R> {
             .derived
             .entry(TypeId::of::<D>())
             .or_insert_with(|| Box::new(D::default()));
-        self.handle(move |view, change| {
+        let handler = Self::handler(move |view, change| {
             if let Some(derived) = view.derived_mut::<D>() {
                 apply(derived, change);
             }
             Vec::new()
-        })
+        });
+        self.view.feeders.entry(R::TYPE).or_default().push(handler);
+        self
     }
 
     /// Says who is woken by a change. Mappers are pure and total; they see the view after the change.
     #[must_use]
     pub fn wake(self, map: fn(&View, &Change<R>) -> Vec<Wake>) -> Self {
-        self.handle(move |view, change| map(view, change))
+        let handler = Self::handler(move |view, change| map(view, change));
+        self.view.mappers.entry(R::TYPE).or_default().push(handler);
+        self
     }
 
-    fn handle(self, act: impl Fn(&mut View, &Change<R>) -> Vec<Wake> + Send + Sync + 'static) -> Self {
-        let handler: Handler = Arc::new(move |view, change| match change.downcast_ref::<Change<R>>() {
+    fn handler(act: impl Fn(&mut View, &Change<R>) -> Vec<Wake> + Send + Sync + 'static) -> Handler {
+        Arc::new(move |view, change| match change.downcast_ref::<Change<R>>() {
             Some(change) => act(view, change),
             None => Vec::new(),
-        });
-        self.view.handlers.entry(R::TYPE).or_default().push(handler);
-        self
+        })
     }
 }
 
@@ -203,20 +206,21 @@ impl View {
         let Some(store) = self.stores.get_mut(&kind) else {
             return outcome;
         };
-        let changes = match store.apply(event, seen) {
-            Ok(changes) => changes,
-            Err(unreadable) => {
-                outcome.unreadable = Some(unreadable);
-                return outcome;
-            }
-        };
-        let handlers = self.handlers.get(&kind).cloned().unwrap_or_default();
-        for (key, change) in changes {
-            for handler in &handlers {
-                outcome.wakes.extend(handler(self, &*change));
-            }
-            outcome.touched.push(key);
+        let applied = store.apply(event, seen);
+        if let Some((key, problem)) = applied.unreadable {
+            outcome.unreadable = Some(problem);
+            outcome.touched.extend(key);
         }
+        // First everything derived, then whom it concerns: no mapper sees a derived value behind the records.
+        for handlers in [self.feeders.get(&kind).cloned(), self.mappers.get(&kind).cloned()] {
+            let handlers = handlers.unwrap_or_default();
+            for (_, change) in &applied.changes {
+                for handler in &handlers {
+                    outcome.wakes.extend(handler(self, &**change));
+                }
+            }
+        }
+        outcome.touched.extend(applied.changes.into_iter().map(|(key, _)| key));
         outcome
     }
 
@@ -275,7 +279,7 @@ impl View {
         })
     }
 
-    /// Uid and revision of an object, whatever its type.
+    /// Uid and revision of an object, whatever its type; of the newest version, also where that cannot be read.
     pub fn identity(&self, kind: ApiType, key: &ObjectKey) -> Option<(Arc<str>, u64)> {
         self.stores.get(&kind)?.identity(key)
     }
@@ -291,8 +295,9 @@ impl View {
     /// seen, or if a list that began after `since` did not bring it.
     pub fn absent_for_good<R: Record>(&self, key: &ObjectKey, uid: &str, since: u64) -> bool {
         let Some(store) = self.store::<R>() else { return false };
-        match store.get(key) {
-            Some(entry) if &*entry.record.meta().uid == uid => false,
+        match store.identity(key) {
+            // It is there, whether or not it can be read.
+            Some((present, _)) if &*present == uid => false,
             _ => store.was_deleted(uid) || store.progress().list_started.is_some_and(|started| started > since),
         }
     }

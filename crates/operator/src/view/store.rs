@@ -55,13 +55,35 @@ pub(super) struct Progress {
     pub(super) interrupted: Option<Timestamp>,
 }
 
+/// What came of one event.
+#[derive(Default)]
+pub(super) struct Applied {
+    pub(super) changes: Changes,
+    /// The object that could not be read, with its key where it has one.
+    pub(super) unreadable: Option<(Option<ObjectKey>, Unreadable)>,
+}
+
+impl From<Changes> for Applied {
+    fn from(changes: Changes) -> Self {
+        Self {
+            changes,
+            unreadable: None,
+        }
+    }
+}
+
+/// An object of a list: read, or uid and revision of what could not be read.
+type Listed<R> = Result<R, (Arc<str>, u64)>;
+
 #[derive(Debug)]
 pub(super) struct Store<R> {
     entries: BTreeMap<ObjectKey, Entry<R>>,
     indexes: BTreeMap<&'static str, (Indexer<R>, IndexEntries)>,
     progress: Progress,
     /// The list being taken: when it began, and what it brought so far. The old state stays until it is complete.
-    listing: Option<(u64, BTreeMap<ObjectKey, Option<R>>)>,
+    listing: Option<(u64, BTreeMap<ObjectKey, Listed<R>>)>,
+    /// Objects whose newest version cannot be read: uid and revision of that version.
+    unread: BTreeMap<ObjectKey, (Arc<str>, u64)>,
     deleted: BTreeSet<Arc<str>>,
     deleted_order: VecDeque<Arc<str>>,
 }
@@ -73,6 +95,7 @@ impl<R> Default for Store<R> {
             indexes: BTreeMap::new(),
             progress: Progress::default(),
             listing: None,
+            unread: BTreeMap::new(),
             deleted: BTreeSet::new(),
             deleted_order: VecDeque::new(),
         }
@@ -81,7 +104,7 @@ impl<R> Default for Store<R> {
 
 /// A store whose record type is not known at this point.
 pub(super) trait AnyStore: Send + Sync {
-    fn apply(&mut self, event: Event, seen: u64) -> Result<Changes, Unreadable>;
+    fn apply(&mut self, event: Event, seen: u64) -> Applied;
     fn progress(&self) -> Progress;
     fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)>;
     fn count(&self) -> usize;
@@ -90,38 +113,43 @@ pub(super) trait AnyStore: Send + Sync {
 }
 
 impl<R: Record> AnyStore for Store<R> {
-    fn apply(&mut self, event: Event, seen: u64) -> Result<Changes, Unreadable> {
+    fn apply(&mut self, event: Event, seen: u64) -> Applied {
         match event {
             Event::ListStarted => self.listing = Some((seen, BTreeMap::new())),
             Event::Listed(object) => {
-                // An unreadable object in a list keeps the record we may have of it: it exists, and what it held it
-                // still holds.
-                let read = record::read::<R>(&object);
+                let (read, unreadable) = split(record::read::<R>(&object), &object);
+                let key = key_of(&object);
+                if let (Some((_, listed)), Some(key)) = (&mut self.listing, &key) {
+                    listed.insert(key.clone(), read);
+                }
+                return Applied {
+                    changes: Vec::new(),
+                    unreadable: unreadable.map(|problem| (key, problem)),
+                };
+            }
+            Event::ListDone { revision } => return self.finish_list(revision, seen).into(),
+            Event::Applied(object) => {
+                let (read, unreadable) = split(record::read::<R>(&object), &object);
+                let key = key_of(&object);
+                let revision = match &read {
+                    Ok(record) => record.meta().revision,
+                    Err((_, revision)) => *revision,
+                };
+                self.progress.latest = self.progress.latest.max(revision);
+                return Applied {
+                    changes: key.clone().map(|key| self.take(key, read, seen)).unwrap_or_default(),
+                    unreadable: unreadable.map(|problem| (key, problem)),
+                };
+            }
+            // What a streaming list tells between its cached state and its end: the deletion is part of the list.
+            Event::Deleted(object) if self.listing.is_some() => {
                 if let (Some((_, listed)), Some(key)) = (&mut self.listing, key_of(&object)) {
-                    match read {
-                        Ok(record) => drop(listed.insert(key, Some(record))),
-                        Err(unreadable) => {
-                            listed.insert(key, None);
-                            return Err(unreadable);
-                        }
-                    }
+                    listed.remove(&key);
                 }
             }
-            Event::ListDone { revision } => return Ok(self.finish_list(revision, seen)),
-            Event::Applied(object) => {
-                let record = record::read::<R>(&object)?;
-                self.progress.latest = self.progress.latest.max(record.meta().revision);
-                return Ok(self.put(record, seen));
-            }
             Event::Deleted(object) => {
-                let revision = object
-                    .metadata
-                    .resource_version
-                    .as_deref()
-                    .and_then(|v| v.parse().ok())
-                    .unwrap_or(0);
-                self.progress.latest = self.progress.latest.max(revision);
-                return Ok(key_of(&object).map(|key| self.remove(&key)).unwrap_or_default());
+                self.progress.latest = self.progress.latest.max(version_of(&object).1);
+                return key_of(&object).map(|key| self.remove(&key)).unwrap_or_default().into();
             }
             Event::Bookmark { revision } => self.progress.latest = self.progress.latest.max(revision),
             Event::Interrupted { at } => {
@@ -129,7 +157,7 @@ impl<R: Record> AnyStore for Store<R> {
             }
             Event::Resumed => self.progress.interrupted = None,
         }
-        Ok(Vec::new())
+        Applied::default()
     }
 
     fn progress(&self) -> Progress {
@@ -137,9 +165,11 @@ impl<R: Record> AnyStore for Store<R> {
     }
 
     fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)> {
-        self.entries
+        let shown = |e: &Entry<R>| (e.record.meta().uid.clone(), e.record.meta().revision);
+        self.unread
             .get(key)
-            .map(|e| (e.record.meta().uid.clone(), e.record.meta().revision))
+            .cloned()
+            .or_else(|| self.entries.get(key).map(shown))
     }
 
     fn count(&self) -> usize {
@@ -198,8 +228,9 @@ impl<R: Record> Store<R> {
         for key in missing {
             changes.extend(self.remove(&key));
         }
-        for record in listed.into_values().flatten() {
-            changes.extend(self.put(record, seen));
+        self.unread.clear();
+        for (key, read) in listed {
+            changes.extend(self.take(key, read, seen));
         }
         // A list is the truth even where its revision is lower than what we saw (a restored etcd).
         self.progress = Progress {
@@ -209,6 +240,24 @@ impl<R: Record> Store<R> {
             interrupted: None,
         };
         changes
+    }
+
+    /// Takes in one object. Of one that cannot be read the last record stays: it exists, and what it held it still
+    /// holds. Unless that record is of another incarnation, which is gone.
+    fn take(&mut self, key: ObjectKey, read: Listed<R>, seen: u64) -> Changes {
+        match read {
+            Ok(record) => {
+                self.unread.remove(&key);
+                self.put(record, seen)
+            }
+            Err((uid, revision)) => {
+                let shown = self.entries.get(&key);
+                let stranger = shown.is_some_and(|entry| entry.record.meta().uid != uid);
+                let changes = if stranger { self.remove(&key) } else { Vec::new() };
+                self.unread.insert(key, (uid, revision));
+                changes
+            }
+        }
     }
 
     fn put(&mut self, record: R, seen: u64) -> Changes {
@@ -249,6 +298,7 @@ impl<R: Record> Store<R> {
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Changes {
+        self.unread.remove(key);
         let Some(entry) = self.entries.remove(key) else {
             return Vec::new();
         };
@@ -289,4 +339,20 @@ impl<R: Record> Store<R> {
 
 fn key_of(object: &DynamicObject) -> Option<ObjectKey> {
     ObjectKey::new(object.metadata.namespace.as_deref()?, object.metadata.name.as_deref()?).ok()
+}
+
+/// Uid and revision, as far as the object has them.
+fn version_of(object: &DynamicObject) -> (Arc<str>, u64) {
+    let revision = object.metadata.resource_version.as_deref().and_then(|v| v.parse().ok());
+    (
+        object.metadata.uid.as_deref().unwrap_or_default().into(),
+        revision.unwrap_or(0),
+    )
+}
+
+fn split<R>(read: Result<R, Unreadable>, object: &DynamicObject) -> (Listed<R>, Option<Unreadable>) {
+    match read {
+        Ok(record) => (Ok(record), None),
+        Err(problem) => (Err(version_of(object)), Some(problem)),
+    }
 }

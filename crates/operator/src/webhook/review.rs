@@ -170,14 +170,14 @@ async fn review(routes: &Routes, limits: ReviewLimits, request: Request) -> Resu
         Ok(Err(_)) => {
             tracing::error!(path, "a webhook panicked; the request was denied");
             let sentence = format!("the webhook at {path} failed while judging this request; Usher's log says where");
-            denied(otherwise, sentence, StatusCode::INTERNAL_SERVER_ERROR)
+            denied(otherwise, sentence)
         }
         Err(_) => {
             let sentence = format!(
                 "the webhook at {path} took longer than {} s: try again",
-                limits.time.as_secs()
+                time.as_secs_f32()
             );
-            denied(otherwise, sentence, StatusCode::GATEWAY_TIMEOUT)
+            denied(otherwise, sentence)
         }
     };
     // An API server discards an answer without its uid and type; no reviewer can forget them.
@@ -200,9 +200,11 @@ fn patience(query: Option<&str>, limit: Duration) -> Duration {
         .fold(limit, Duration::min)
 }
 
-fn denied(response: AdmissionResponse, sentence: String, code: StatusCode) -> AdmissionResponse {
+/// Our failure, not the request's: 500, what an API server says itself of a webhook that fails. Not 503 or 504, which
+/// clients repeat without a word; kube-rs does for minutes.
+fn denied(response: AdmissionResponse, sentence: String) -> AdmissionResponse {
     let mut response = response.deny(sentence);
-    response.result.code = code.as_u16();
+    response.result.code = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
     response
 }
 

@@ -9,7 +9,7 @@ use usher_engine::{Conditions, Finding, ObjectKey, Plan, Stance, Step, Tell};
 use super::map::{Conflict, Fit};
 use super::{PoolState, Request, fulfils, request};
 use crate::api::{ClaimPhase, FINALIZER, SubnetClaimStatus};
-use crate::ledger::{Account, Holder};
+use crate::ledger::{Account, Grant, Holder};
 use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
 
 /// A claim that is neither bound nor refused after this long says so (R19); before, its next write is Bound.
@@ -54,8 +54,8 @@ pub struct ClaimView<'v> {
     pub account: Option<&'v Account>,
     /// Its Subnet, if there is one that is not withdrawn.
     pub subnet: Option<&'v SubnetRecord>,
-    /// The range promised to it in memory.
-    pub grant: Option<IpNet>,
+    /// What it was promised in memory.
+    pub grant: Option<&'v Grant>,
 }
 
 /// Where an unbound claim stands.
@@ -96,29 +96,26 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<C
         Standing::Invalid { message } => Plan::report(report(claim, ClaimPhase::Error, "InvalidRequest", message, now))
             .finding(Finding::new(Stance::Blocked, "ValidationFailed", message.clone()).told(Tell::Warning)),
         Standing::OnItsWay => {
-            let age = now.duration_since(claim.meta.created);
-            let plan = if age < QUIET && claim.status.phase.is_none() {
-                // Nothing is said that the next write would overwrite.
-                let wait = Duration::try_from(QUIET.saturating_sub(age)).unwrap_or_default();
-                Plan::report(claim.status.clone()).again_after(wait)
+            let begun = seen
+                .subnet
+                .map(|s| s.meta.created)
+                .or(seen.grant.map(|g| g.at))
+                .unwrap_or(claim.meta.created);
+            let late = now.duration_since(begun) >= QUIET && (claim.status.phase.is_none() || is_served(seen));
+            let recovered = claim.status.phase == Some(ClaimPhase::Error);
+            let message = "a range is being placed for this claim";
+            // Nothing is said that the next write overwrites anyway; but nobody waits in silence either.
+            let plan = if late || recovered {
+                Plan::report(report(claim, ClaimPhase::Pending, "Placing", message, now))
             } else {
-                Plan::report(report(
-                    claim,
-                    ClaimPhase::Pending,
-                    "Placing",
-                    "a range is being placed for this claim",
-                    now,
-                ))
+                Plan::report(claim.status.clone())
             };
-            plan.finding(Finding::new(
-                Stance::Doing,
-                "Placing",
-                "a range is being placed for this claim",
-            ))
+            plan.finding(Finding::new(Stance::Doing, "Placing", message))
+                .again_after(Duration::from_secs(2))
         }
     };
     match (seen.grant, seen.pool) {
-        (Some(cidr), Some(pool))
+        (Some(grant), Some(pool))
             if seen.subnet.is_none()
                 && pool.meta.has_finalizer(FINALIZER)
                 && PoolState::of(pool) == PoolState::Serving
@@ -126,7 +123,7 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<C
         {
             plan.step(ClaimStep::CreateSubnet {
                 pool: pool.meta.key.clone(),
-                cidr,
+                cidr: grant.cidr,
             })
         }
         _ => plan,
@@ -136,6 +133,11 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<C
 /// Allocated in view, or its commit was answered and the echo is under way (R19: write 3 follows the answer of 2).
 fn committed(subnet: &SubnetRecord, account: Option<&Account>) -> bool {
     subnet.settled() || account.is_some_and(|account| account.committed.contains_key(&subnet.meta.uid))
+}
+
+/// Its range is chosen: by a grant, or by a Subnet that asks for it.
+fn is_served(seen: &ClaimView<'_>) -> bool {
+    seen.grant.is_some() || seen.subnet.is_some()
 }
 
 fn bind(claim: &ClaimRecord, subnet: &SubnetRecord, now: Timestamp) -> Plan<ClaimStep, SubnetClaimStatus> {
@@ -179,11 +181,17 @@ fn standing(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Standing {
     let Some(map) = seen.account.and_then(|account| account.map.as_ref()) else {
         return Standing::OnItsWay;
     };
-    if seen.grant.is_some() || seen.subnet.is_some() {
+    if is_served(seen) {
         return Standing::OnItsWay;
     }
-    if seen.account.is_some_and(|account| account.has_subnet_of(&claim.meta.uid)) {
-        return waiting("RangeReleasing", "an earlier range of this claim is being released; it is served after that".into());
+    if seen
+        .account
+        .is_some_and(|account| account.has_subnet_of(&claim.meta.uid))
+    {
+        return waiting(
+            "RangeReleasing",
+            "an earlier range of this claim is being released; it is served after that".into(),
+        );
     }
     let name = pool.meta.key.name();
     match asked {

@@ -36,12 +36,8 @@ pub enum PoolStep {
     Grant {
         /// The claim's uid.
         uid: Arc<str>,
-        /// The claim.
-        claim: ObjectKey,
-        /// Its generation.
-        generation: i64,
-        /// The range.
-        cidr: IpNet,
+        /// What it is promised.
+        grant: Grant,
     },
     /// Takes back a grant that nobody wants any more.
     RevokeGrant {
@@ -75,7 +71,7 @@ impl Step for PoolStep {
     fn describe(&self) -> String {
         match self {
             PoolStep::AddFinalizer => "put the finalizer on the pool, before the first range is taken from it".into(),
-            PoolStep::Grant { claim, cidr, .. } => format!("grant {cidr} to SubnetClaim {claim}"),
+            PoolStep::Grant { grant, .. } => format!("grant {} to SubnetClaim {}", grant.cidr, grant.claim),
             PoolStep::RevokeGrant { cidr, .. } => {
                 format!("take back the grant of {cidr}; its claim is gone or changed")
             }
@@ -111,7 +107,10 @@ impl PoolView<'_> {
     pub fn wanted(grant: &Grant, claim: Option<&ClaimRecord>, uid: &str, pool: &PoolRecord) -> bool {
         let possible = PoolState::of(pool) == PoolState::Serving
             && pool.cidr.contains(&grant.cidr)
-            && !pool.exclude.iter().any(|e| e.contains(&grant.cidr) || grant.cidr.contains(e));
+            && !pool
+                .exclude
+                .iter()
+                .any(|e| e.contains(&grant.cidr) || grant.cidr.contains(e));
         possible
             && claim.is_some_and(|claim| {
                 &*claim.meta.uid == uid
@@ -144,7 +143,7 @@ pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> Plan<Pool
     if state == PoolState::Terminating {
         return terminate(pool, seen, plan);
     }
-    let used = seen.account.has_subnets() || seen.account.waiting_count() > 0 || !seen.account.grants.is_empty();
+    let used = seen.account.has_subnets() || waiting(pool, seen.account) > 0 || !seen.account.grants.is_empty();
     if used && !pool.meta.has_finalizer(FINALIZER) {
         // Grants follow once the finalizer is in view.
         return plan.step(PoolStep::AddFinalizer);
@@ -167,7 +166,7 @@ pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> Plan<Pool
             )
             .again_after(Duration::from_secs(1));
     }
-    serve(pool, seen.account, plan)
+    serve(pool, seen.account, plan, now)
 }
 
 fn terminate(
@@ -186,9 +185,9 @@ fn terminate(
                 Stance::Blocked,
                 "PoolDeletionBlocked",
                 format!(
-                    "pool {} cannot go while {} Subnets are taken from it, {example} among them; delete their claims",
+                    "pool {} cannot go before what is taken from it: {}, {example} among them; delete the claims",
                     pool.meta.key.name(),
-                    seen.left
+                    some(seen.left, "Subnet")
                 ),
             )
             .told(Tell::Warning),
@@ -203,6 +202,7 @@ fn serve(
     pool: &PoolRecord,
     account: &Account,
     mut plan: Plan<PoolStep, SubnetPoolStatus>,
+    now: Timestamp,
 ) -> Plan<PoolStep, SubnetPoolStatus> {
     let Some(map) = &account.map else { return plan };
     let room = GRANTS_OUTSTANDING
@@ -242,9 +242,13 @@ fn serve(
         };
         plan = plan.step(PoolStep::Grant {
             uid: waiting.uid.clone(),
-            claim: place.claim.clone(),
-            generation: waiting.generation,
-            cidr,
+            grant: Grant {
+                cidr,
+                claim: place.claim.clone(),
+                generation: waiting.generation,
+                at: now,
+                sent: false,
+            },
         });
         granted += 1;
         if let Some((place, waiting)) = lines.get_mut(at).and_then(|(_, line)| line.next()) {
@@ -255,7 +259,7 @@ fn serve(
         plan = plan.finding(Finding::new(
             Stance::Doing,
             "Granting",
-            format!("{granted} waiting claims get their range now"),
+            format!("granting a range to {} now", some(granted, "waiting claim")),
         ));
     }
     let left = waiting(pool, account).saturating_sub(granted);
@@ -266,7 +270,11 @@ fn serve(
         plan = plan.finding(Finding::new(
             Stance::Waiting,
             "ClaimsWaiting",
-            format!("{left} claims wait for room in pool {}", pool.meta.key.name()),
+            format!(
+                "waiting for room in pool {}: {}",
+                pool.meta.key.name(),
+                some(left, "claim")
+            ),
         ));
     }
     plan
@@ -333,6 +341,15 @@ fn waiting(pool: &PoolRecord, account: &Account) -> usize {
         .sum()
 }
 
+/// A number of things, for people.
+fn some(n: usize, thing: &str) -> String {
+    if n == 1 {
+        format!("1 {thing}")
+    } else {
+        format!("{n} {thing}s")
+    }
+}
+
 fn count(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
@@ -347,7 +364,7 @@ fn conditions(
     let generation = pool.meta.generation;
     let mut conditions = Conditions::from_existing(&pool.status.conditions);
     let ready = match state {
-        PoolState::Terminating => format!("{} Subnets are taken from this pool; delete their claims", seen.left),
+        PoolState::Terminating => format!("waiting for {} to go; delete the claims", some(seen.left, "Subnet")),
         other => other.sentence(pool),
     };
     conditions.set(
@@ -392,11 +409,15 @@ fn conditions(
     match (account.overlaps, account.out_of_range) {
         (0, 0) => conditions.set("Conflicted", false, "NoConflict", "", generation, now),
         (0, outside) => {
-            let message = format!("{outside} Subnets lie outside {}; they stay as they are", pool.cidr);
+            let message = format!(
+                "outside {}: {}; nothing is taken from them",
+                pool.cidr,
+                some(outside, "Subnet")
+            );
             conditions.set("Conflicted", true, "OutOfRange", message, generation, now);
         }
         (pairs, _) => {
-            let message = format!("{pairs} pairs of Subnets overlap; delete one of each pair");
+            let message = format!("{} of Subnets overlap; delete one of each", some(pairs, "pair"));
             conditions.set("Conflicted", true, "Overlap", message, generation, now);
         }
     }

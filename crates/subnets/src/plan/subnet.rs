@@ -52,7 +52,9 @@ impl Step for SubnetStep {
         match self {
             SubnetStep::Delete { why } => format!("delete the Subnet: {why}"),
             SubnetStep::DropFinalizer => "remove the Subnet's finalizer; its range is free when it is gone".into(),
-            SubnetStep::GiveUp { claim } => format!("give the range up: SubnetClaim {claim} asks for something else now"),
+            SubnetStep::GiveUp { claim } => {
+                format!("give the range up: SubnetClaim {claim} asks for something else now")
+            }
             SubnetStep::ConfirmOwner { claim, .. } => format!("ask the API server whether SubnetClaim {claim} is gone"),
         }
     }
@@ -299,7 +301,9 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan
     };
     // R32: the claim changed before it was bound; its range is released first, then it is served anew.
     if let Some(claim) = seen.claim.filter(|claim| abandoned(subnet, claim)) {
-        return keep().step(SubnetStep::GiveUp { claim: claim.meta.key.clone() });
+        return keep().step(SubnetStep::GiveUp {
+            claim: claim.meta.key.clone(),
+        });
     }
     // R30: two Subnets of one claim; the one it is not Bound to goes.
     let spare = seen

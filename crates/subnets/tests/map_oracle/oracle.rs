@@ -23,11 +23,21 @@ pub(crate) struct Oracle {
     pub(crate) cover: Vec<u32>,
 }
 
-/// For each length from the unit's up to the base's: which blocks of the base are free, in order.
+/// What there is to know of free space, from the base's length to the unit's.
 pub(crate) struct Recount {
-    pub(crate) base: IpNet,
-    pub(crate) unit: u8,
-    pub(crate) by_length: Vec<(u8, Vec<bool>)>,
+    base: IpNet,
+    unit: u8,
+    by_length: Vec<Tally>,
+}
+
+/// The blocks of one length inside the base.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) blocks: usize,
+    pub(crate) free: usize,
+    first_free: Option<usize>,
+    /// First of those that are free while the block twice their size is not.
+    first_maximal: Option<usize>,
 }
 
 impl Oracle {
@@ -101,14 +111,18 @@ impl Oracle {
     }
 
     pub(crate) fn recount(&self) -> Recount {
-        let mut free: Vec<bool> = self.cover[self.units(self.base)]
-            .iter()
-            .map(|holdings| *holdings == 0)
-            .collect();
+        let units = &self.cover[self.units(self.base)];
+        let mut is_free = Bits::new(units.len());
+        for (index, holdings) in units.iter().enumerate() {
+            if *holdings == 0 {
+                is_free.words[index / 64] |= 1 << (index % 64);
+            }
+        }
         let mut by_length = Vec::new();
-        for len in (self.base.prefix_len()..=self.unit).rev() {
-            let bigger = free.chunks(2).map(|halves| halves.iter().all(|half| *half)).collect();
-            by_length.push((len, std::mem::replace(&mut free, bigger)));
+        for _ in self.base.prefix_len()..=self.unit {
+            let (tally, bigger) = is_free.tally();
+            by_length.push(tally);
+            is_free = bigger;
         }
         by_length.reverse();
         Recount {
@@ -119,19 +133,68 @@ impl Oracle {
     }
 }
 
+/// Which blocks of one length are free. A bitset, so that a recount at every step takes seconds and not minutes.
+struct Bits {
+    blocks: usize,
+    words: Vec<u64>,
+}
+
+impl Bits {
+    fn new(blocks: usize) -> Bits {
+        Bits {
+            blocks,
+            words: vec![0; blocks.div_ceil(64)],
+        }
+    }
+
+    /// What to know of these blocks, and the same for blocks of twice the size: those are free whose halves are.
+    fn tally(&self) -> (Tally, Bits) {
+        let mut tally = Tally {
+            blocks: self.blocks,
+            ..Tally::default()
+        };
+        let mut bigger = Bits::new(self.blocks / 2);
+        for (index, word) in self.words.iter().enumerate() {
+            let pairs = word & (word >> 1) & 0x5555_5555_5555_5555;
+            let maximal = word & !(pairs | (pairs << 1));
+            let position = |word: u64| (word != 0).then(|| index * 64 + word.trailing_zeros() as usize);
+            tally.free += word.count_ones() as usize;
+            tally.first_free = tally.first_free.or(position(*word));
+            tally.first_maximal = tally.first_maximal.or(position(maximal));
+            if let Some(half) = bigger.words.get_mut(index / 2) {
+                *half |= squeeze(pairs) << (index % 2 * 32);
+            }
+        }
+        (tally, bigger)
+    }
+}
+
+/// The 32 bits at even places, side by side.
+fn squeeze(word: u64) -> u64 {
+    let mut word = word & 0x5555_5555_5555_5555;
+    for (shift, keep) in [
+        (1, 0x3333_3333_3333_3333),
+        (2, 0x0f0f_0f0f_0f0f_0f0f),
+        (4, 0x00ff_00ff_00ff_00ff),
+        (8, 0x0000_ffff_0000_ffff),
+        (16, 0x0000_0000_ffff_ffff),
+    ] {
+        word = (word | (word >> shift)) & keep;
+    }
+    word
+}
+
 impl Recount {
-    pub(crate) fn free(&self, len: u8) -> &[bool] {
+    pub(crate) fn tally(&self, len: u8) -> Option<&Tally> {
         self.by_length
-            .iter()
-            .find(|(l, _)| *l == len)
-            .map_or(&[], |(_, free)| free)
+            .get(usize::from(len.checked_sub(self.base.prefix_len())?))
     }
 
     pub(crate) fn count(&self, len: u8) -> u128 {
         if len > self.base.max_prefix_len() {
             return 0;
         }
-        let counted = self.free(len.min(self.unit)).iter().filter(|free| **free).count() as u128;
+        let counted = self.tally(len.min(self.unit)).map_or(0, |tally| tally.free as u128);
         match 1u128.checked_shl(len.saturating_sub(self.unit).into()) {
             Some(each) => counted.saturating_mul(each),
             None => unreachable!("a unit is no /0"),
@@ -139,40 +202,26 @@ impl Recount {
     }
 
     pub(crate) fn largest(&self) -> Option<u8> {
-        self.by_length
-            .iter()
-            .find(|(_, free)| free.contains(&true))
-            .map(|(len, _)| *len)
+        (self.base.prefix_len()..=self.unit).find(|len| self.count(*len) > 0)
     }
 
-    pub(crate) fn net(&self, index: usize, of: u8, len: u8) -> IpNet {
+    fn net(&self, index: usize, of: u8, len: u8) -> IpNet {
         let size = self.base.max_prefix_len() - of;
         let offset = (index as u128).checked_shl(size.into()).unwrap_or(0);
         block_at(self.base, first_address(self.base) + offset, len)
     }
 
-    /// R3 word by word: the lowest free block of this length; the tightest of the blocks that are free while what is
-    /// around them is not.
+    /// R3 word by word: the lowest free block of this length; the lowest maximal one of the tightest length.
     pub(crate) fn fit(&self, len: u8, fit: Fit) -> Option<IpNet> {
         if len > self.base.max_prefix_len() {
             return None;
         }
         let shown = len.min(self.unit);
-        if fit == Fit::First {
-            return self
-                .free(shown)
-                .iter()
-                .position(|free| *free)
-                .map(|index| self.net(index, shown, len));
+        match fit {
+            Fit::First => Some(self.net(self.tally(shown)?.first_free?, shown, len)),
+            Fit::Best => (self.base.prefix_len()..=shown)
+                .rev()
+                .find_map(|l| Some(self.net(self.tally(l)?.first_maximal?, l, len))),
         }
-        (self.base.prefix_len()..=shown).rev().find_map(|l| {
-            let around = l.checked_sub(1).map_or(&[] as &[bool], |shorter| self.free(shorter));
-            let maximal = |(index, free): (usize, &bool)| *free && around.get(index / 2) != Some(&true);
-            self.free(l)
-                .iter()
-                .enumerate()
-                .position(maximal)
-                .map(|index| self.net(index, l, len))
-        })
     }
 }

@@ -211,9 +211,9 @@ impl Pair {
         if let Some(size) = size {
             assert_eq!(map.held_addresses(), size - recount.count(width));
         }
-        let units = recount.free(oracle.unit);
-        let held_units = units.iter().filter(|free| !**free).count();
-        assert_eq!(usize::from(map.used_percent()), held_units * 100 / units.len());
+        let units = recount.tally(oracle.unit).expect("the base has units");
+        let held_percent = (units.blocks - units.free) * 100 / units.blocks;
+        assert_eq!(usize::from(map.used_percent()), held_percent);
     }
 
     pub(crate) fn agree_on_overlaps(&self, net: IpNet) {

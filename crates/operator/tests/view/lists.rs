@@ -1,0 +1,108 @@
+//! The few sequences worth reading one by one.
+
+use usher_operator::view::Event;
+
+use super::key;
+use super::shadow::view;
+use super::world::{Content, Object, TYPES, Thing};
+
+fn object(n: usize, uid: u64, revision: u64) -> Object {
+    Object {
+        of: 0,
+        key: key(n),
+        uid,
+        revision,
+        owner: None,
+        content: Content {
+            value: 1,
+            groups: vec!["red"],
+            readable: true,
+        },
+    }
+}
+
+fn unreadable(n: usize, uid: u64, revision: u64) -> Object {
+    let mut object = object(n, uid, revision);
+    object.content.readable = false;
+    object
+}
+
+fn list(view: &mut usher_operator::view::View, objects: &[Object], revision: u64) {
+    view.apply(TYPES[0], Event::ListStarted);
+    for object in objects {
+        view.apply(TYPES[0], Event::Listed(object.dynamic()));
+    }
+    view.apply(TYPES[0], Event::ListDone { revision });
+}
+
+/// A streaming list tells what its cache has, then what happened since: also that an object of it is gone.
+#[test]
+fn an_object_deleted_while_it_is_listed_does_not_come_back() {
+    let mut view = view();
+    list(&mut view, &[object(0, 1, 1)], 1);
+    view.apply(TYPES[0], Event::ListStarted);
+    view.apply(TYPES[0], Event::Listed(object(0, 1, 1).dynamic()));
+    view.apply(TYPES[0], Event::Listed(object(1, 2, 2).dynamic()));
+    view.apply(TYPES[0], Event::Deleted(object(0, 1, 3).dynamic()));
+    assert!(
+        !view.has_seen(TYPES[0], 2, u64::MAX),
+        "what was listed is not shown yet"
+    );
+    view.apply(TYPES[0], Event::ListDone { revision: 3 });
+    let left: Vec<_> = view.all::<Thing<0>>().map(|thing| thing.meta.key.clone()).collect();
+    assert_eq!(left, [key(1)]);
+}
+
+#[test]
+fn an_unreadable_object_is_reported_counts_as_seen_and_keeps_its_last_record() {
+    let mut view = view();
+    list(&mut view, &[object(0, 1, 1)], 1);
+    let outcome = view.apply(TYPES[0], Event::Applied(unreadable(0, 1, 2).dynamic()));
+    let sentence = outcome.unreadable.unwrap().to_string();
+    assert_eq!(
+        sentence,
+        "Child ns-a/x cannot be read: spec.value is no number; correct the object or delete it"
+    );
+    assert!(outcome.wakes.is_empty());
+    assert_eq!(outcome.touched, [key(0)], "whoever waits for its echo must hear of it");
+    assert_eq!(view.get::<Thing<0>>(&key(0)).unwrap().meta.revision, 1);
+    assert_eq!(
+        view.identity(TYPES[0], &key(0)).unwrap().1,
+        2,
+        "what exists, not what could be read"
+    );
+    assert!(view.has_seen(TYPES[0], 2, u64::MAX));
+}
+
+/// A record of an incarnation that is gone must not stay because its successor cannot be read.
+#[test]
+fn an_unreadable_successor_does_not_keep_the_record_of_its_predecessor() {
+    let mut view = view();
+    list(&mut view, &[object(0, 1, 1)], 1);
+    list(&mut view, &[unreadable(0, 2, 3)], 3);
+    assert!(view.get::<Thing<0>>(&key(0)).is_none());
+    assert!(view.absent_for_good::<Thing<0>>(&key(0), "uid-1", u64::MAX));
+    assert!(!view.absent_for_good::<Thing<0>>(&key(0), "uid-2", 0), "it exists");
+}
+
+#[test]
+fn a_list_restored_from_a_backup_is_the_truth_whatever_its_revision() {
+    let mut view = view();
+    list(&mut view, &[object(0, 1, 7), object(1, 2, 9)], 9);
+    list(&mut view, &[object(0, 1, 3)], 4);
+    assert_eq!(view.get::<Thing<0>>(&key(0)).unwrap().meta.revision, 3);
+    assert!(view.get::<Thing<0>>(&key(1)).is_none());
+    assert!(!view.has_seen(TYPES[0], 5, u64::MAX));
+}
+
+#[test]
+fn a_type_nobody_watches_is_ignored() {
+    let mut view = usher_operator::view::View::default();
+    let outcome = view.apply(TYPES[0], Event::Applied(object(0, 1, 1).dynamic()));
+    assert!(outcome.wakes.is_empty() && outcome.touched.is_empty());
+    assert!(view.get::<Thing<0>>(&key(0)).is_none());
+    assert!(
+        !view.absent_for_good::<Thing<0>>(&key(0), "uid-1", 0),
+        "nothing is known of it"
+    );
+}

@@ -1,0 +1,252 @@
+//! Scenario scripts: one file per story under `tests/scenarios/`, commands and comments; beside it, the plans step by step
+//! as golden text. A change in behaviour shows as a readable diff. `INSTA_UPDATE=always` rewrites them.
+//!
+//! Commands: `pool NAME CIDR [key=value…]`, `claim NAME POOL [size=N|exact=CIDR]`, `subnet NAME POOL CIDR`,
+//! `edit pool|claim|subnet NAME key=value`, `annotate NAME key=value`, `delete pool|claim|subnet NAME`, `wait SECONDS`,
+//! `crash` (the operator loses its memory), `run` (until nothing is left to do), `get` (prints what there is).
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod world;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use usher_engine::{Next, ObjectKey};
+use usher_operator::record::ApiType;
+use usher_operator::written::Reader;
+use usher_subnets::records::{CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
+use world::{Operator, Server};
+
+struct Story {
+    server: Server,
+    operator: Operator,
+    out: String,
+}
+
+fn spec(options: &[&str], into: &mut Value) {
+    for option in options {
+        let (name, value) = option
+            .split_once('=')
+            .unwrap_or_else(|| panic!("{option} is no key=value"));
+        let name = match name {
+            "size" => "blockSize",
+            "exact" => "requestedCIDR",
+            "max" => "maxBlockSize",
+            "min" => "minBlockSize",
+            "default" => "defaultBlockSize",
+            "reuse" => "reuseDelaySeconds",
+            "pool" => "poolRef",
+            other => other,
+        };
+        into[name] = match value.parse::<i64>() {
+            Ok(number) => json!(number),
+            Err(_) if name == "exclude" => json!(value.split(',').collect::<Vec<_>>()),
+            Err(_) => json!(value),
+        };
+    }
+}
+
+fn kind(word: &str) -> ApiType {
+    match word {
+        "pool" => POOLS,
+        "claim" => CLAIMS,
+        "subnet" => SUBNETS,
+        other => panic!("no kind {other}"),
+    }
+}
+
+impl Story {
+    fn new() -> Self {
+        let mut server = Server::default();
+        server.pass_time(1_700_000_000);
+        let operator = Operator::start(&server);
+        Self {
+            server,
+            operator,
+            out: String::new(),
+        }
+    }
+
+    fn command(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["pool", name, cidr, options @ ..] => {
+                let mut body = json!({"cidr": cidr});
+                spec(options, &mut body);
+                self.server.create_pool(name, body);
+            }
+            ["claim", name, pool, options @ ..] => {
+                let mut body = json!({"poolRef": pool, "clusterID": name});
+                spec(options, &mut body);
+                self.server.create_claim(name, body);
+                // Creation times have whole seconds: the next claim is younger.
+                self.server.pass_time(1);
+            }
+            ["subnet", name, pool, cidr] => {
+                let body = json!({"poolRef": pool, "clusterID": "by-hand", "cidr": cidr});
+                self.server
+                    .create(SUBNETS, json!({"metadata": {"name": name}, "spec": body}))
+                    .unwrap();
+            }
+            ["edit", what, name, options @ ..] => self
+                .server
+                .edit(kind(what), name, |object| spec(options, &mut object["spec"])),
+            ["annotate", name, option] => {
+                let (key, value) = option.split_once('=').unwrap();
+                self.server.edit(POOLS, name, |object| {
+                    object["metadata"]["annotations"][key] = json!(value)
+                });
+            }
+            ["delete", what, name] => drop(self.server.delete(kind(what), name, None).unwrap()),
+            ["wait", seconds] => self.wait(seconds.parse().unwrap()),
+            ["crash"] => self.operator = Operator::start(&self.server),
+            ["run"] => self.run(),
+            ["get"] => self.print(),
+            _ => panic!("no such command: {line}"),
+        }
+    }
+
+    /// Time passes; whoever asked to look again does.
+    fn wait(&mut self, seconds: i64) {
+        self.server.pass_time(seconds);
+        for (kind, key) in self.keys() {
+            self.pass(kind, &key);
+        }
+    }
+
+    fn keys(&self) -> Vec<(&'static str, ObjectKey)> {
+        let pools = self
+            .server
+            .all::<PoolRecord>()
+            .into_iter()
+            .map(|p| ("SubnetPool", p.meta.key));
+        let subnets = self
+            .server
+            .all::<SubnetRecord>()
+            .into_iter()
+            .map(|s| ("Subnet", s.meta.key));
+        let claims = self
+            .server
+            .all::<ClaimRecord>()
+            .into_iter()
+            .map(|c| ("SubnetClaim", c.meta.key));
+        pools.chain(subnets).chain(claims).collect()
+    }
+
+    fn run(&mut self) {
+        for round in 0.. {
+            assert!(round < 100, "no calm");
+            self.operator.deliver_all(&self.server);
+            let woken: BTreeSet<(&'static str, ObjectKey)> = std::mem::take(&mut self.operator.woken)
+                .into_iter()
+                .map(|w| (w.kind, w.key))
+                .collect();
+            if woken.is_empty() {
+                return;
+            }
+            for (kind, key) in woken {
+                self.pass(kind, &key);
+            }
+        }
+    }
+
+    fn pass(&mut self, kind: &'static str, key: &ObjectKey) {
+        let decided = self.operator.pass(kind, key, self.server.now());
+        // What is merely waited for is told once by `get`; here only what happens.
+        let quiet = decided.requests.is_empty() && !decided.lines.iter().any(|l| l.starts_with("step:"));
+        if !quiet {
+            let again = match decided.next {
+                Some(Next::After(wait)) => format!(" (again after {} s)", wait.as_secs_f64()),
+                _ => String::new(),
+            };
+            writeln!(self.out, "  {kind} {}{again}", key.name()).unwrap();
+            for line in &decided.lines {
+                writeln!(self.out, "    {line}").unwrap();
+            }
+        }
+        let reader = Reader { kind, key: key.clone() };
+        self.operator.effects(&mut self.server, &reader, &decided.requests);
+    }
+
+    fn print(&mut self) {
+        for pool in self.server.all::<PoolRecord>() {
+            let status = &pool.status;
+            let gone = if pool.meta.deleting.is_some() {
+                " terminating"
+            } else {
+                ""
+            };
+            let free: Vec<String> = status
+                .free_count_by_size
+                .iter()
+                .filter(|(k, _)| !k.starts_with('/'))
+                .map(|(k, v)| format!("/{k}:{v}"))
+                .collect();
+            writeln!(
+                self.out,
+                "  pool {} {}{gone} allocated {} waiting {} outside {} free {}",
+                pool.meta.key.name(),
+                pool.cidr,
+                status.allocated_count,
+                status.waiting_claims,
+                status.out_of_range,
+                free.join(" ")
+            )
+            .unwrap();
+        }
+        for claim in self.server.all::<ClaimRecord>() {
+            let status = &claim.status;
+            let phase = status.phase.map_or("(none)".into(), |p| format!("{p:?}"));
+            let rest = status
+                .allocated_cidr
+                .clone()
+                .or_else(|| status.message.clone())
+                .unwrap_or_default();
+            writeln!(self.out, "  claim {} {phase} {rest}", claim.meta.key.name()).unwrap();
+        }
+        for subnet in self.server.all::<SubnetRecord>() {
+            let phase = subnet.phase().map_or("(none)".into(), |p| format!("{p:?}"));
+            let gone = if subnet.meta.deleting.is_some() {
+                " terminating"
+            } else {
+                ""
+            };
+            let why = subnet.status.message.clone().unwrap_or_default();
+            writeln!(
+                self.out,
+                "  subnet {} {} {phase}{gone} {why}",
+                subnet.meta.key.name(),
+                subnet.cidr
+            )
+            .unwrap();
+        }
+        self.operator.audit();
+    }
+}
+
+#[test]
+fn every_story_goes_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let mut stories: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
+    stories.retain(|path| path.extension().is_some_and(|e| e == "txt"));
+    stories.sort();
+    assert!(stories.len() >= 8, "stories are missing: {stories:?}");
+    for path in stories {
+        let mut story = Story::new();
+        for line in std::fs::read_to_string(&path).unwrap().lines().map(str::trim) {
+            if line.is_empty() || line.starts_with('#') {
+                writeln!(story.out, "{line}").unwrap();
+            } else {
+                writeln!(story.out, "> {line}").unwrap();
+                story.command(line);
+            }
+        }
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        insta::with_settings!({prepend_module_to_snapshot => false, snapshot_path => "scenarios", omit_expression => true}, {
+            insta::assert_snapshot!(name, story.out);
+        });
+    }
+}
