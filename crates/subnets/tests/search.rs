@@ -52,6 +52,8 @@ struct Run {
     judged: usize,
     bound: BTreeMap<String, String>,
     names: usize,
+    /// Everybody wants the same few addresses within the same second, and requests linger: where the commit rule matters.
+    tight: bool,
 }
 
 const POOL_NAMES: [&str; 2] = ["p", "q"];
@@ -69,6 +71,7 @@ impl Run {
             json!({"cidr": "fd00::/124", "strategy": "Buddy", "defaultBlockSize": 126, "maxBlockSize": 128}),
         );
         let operators = vec![Operator::start(&server), Operator::start(&server)];
+        let tight = seed % 3 != 0;
         let dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         Self {
             server,
@@ -79,12 +82,14 @@ impl Run {
             judged: 0,
             bound: BTreeMap::new(),
             names: 0,
+            tight,
         }
     }
 
     fn user(&mut self) {
         let dice = &mut self.dice;
-        let pool = POOL_NAMES[dice.roll(2)];
+        let tight = self.tight;
+        let pool = POOL_NAMES[if tight { 0 } else { dice.roll(2) }];
         self.names += 1;
         let name = format!("c{}", self.names);
         let size = |dice: &mut Dice| {
@@ -95,7 +100,7 @@ impl Run {
             }
         };
         let exact = |dice: &mut Dice| {
-            let (length, slot) = (dice.roll(3), dice.roll(4) * 4);
+            let (length, slot) = (dice.roll(3), if tight { 0 } else { dice.roll(4) * 4 });
             if pool == "p" {
                 format!("10.0.0.{slot}/{}", 30 + length)
             } else {
@@ -104,7 +109,12 @@ impl Run {
         };
         let claims = self.server.all::<ClaimRecord>();
         let subnets = self.server.all::<SubnetRecord>();
-        match dice.roll(12) {
+        let action = if tight && dice.one_in(2) {
+            5 + dice.roll(2)
+        } else {
+            dice.roll(12)
+        };
+        match action {
             0..=3 => {
                 let size = size(dice);
                 self.server
@@ -269,7 +279,12 @@ impl Run {
 
     fn turn(&mut self) {
         let operator = self.dice.roll(2);
-        match self.dice.roll(20) {
+        // In tight runs a request takes effect late more often than soon, and time stands still most of the time.
+        let mut what = self.dice.roll(20);
+        if self.tight && what >= 15 && self.dice.one_in(2) {
+            what = 0;
+        }
+        match what {
             0 => self.user(),
             1..=8 => {
                 let kind = [SUBNETS, POOLS, CLAIMS][self.dice.roll(3)];

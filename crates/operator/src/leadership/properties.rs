@@ -67,9 +67,8 @@ fn world(setups: &[Setup], ways: Vec<Way>, faults: &[(Micros, usize, Fault)]) ->
     world
 }
 
+// More of each: PROPTEST_CASES=30000.
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn two_never_act_at_once(
         setups in prop::collection::vec(any_setup(), 2..=3),

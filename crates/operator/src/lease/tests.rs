@@ -119,7 +119,7 @@ async fn it_makes_the_lease_and_renews_it_and_nothing_else_in_it() {
             &spec["leaseDurationSeconds"],
             &spec["leaseTransitions"]
         ),
-        (&json!("one"), &json!(1), &json!(0))
+        (&json!("one"), &json!(30), &json!(0))
     );
     api.edit(|lease| lease["metadata"]["labels"] = json!({"kept": "yes"}));
     until("a renewal", || api.lease()["spec"]["renewTime"] != spec["renewTime"]).await;

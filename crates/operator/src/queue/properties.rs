@@ -159,9 +159,8 @@ impl World {
     }
 }
 
+// More of each: PROPTEST_CASES=30000.
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
-
     #[test]
     fn it_does_what_the_reference_does(calls in calls(), passes in 1usize..4, burst in 1u32..4, rate in 1u32..20) {
         let config = QueueConfig { retry_burst: burst, retry_per_second: rate, ..config(passes) };

@@ -1,32 +1,29 @@
-//! A whole kind in one file, room by room: a `Greeting` keeps a ConfigMap, its *note*, with a sentence in it.
-//! `docs/adding-a-kind.md` walks through it. A kind that ships has a file per room.
+//! A whole kind, room by room: a `Greeting` keeps a ConfigMap, its note. `docs/adding-a-kind.md` walks through it.
 
-use std::time::Duration;
-
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{CustomResource, api::DynamicObject};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use usher_engine::{Condition, Conditions, Finding, Plan, Stance, Step, Tell};
+use usher_engine::Stance::{Blocked, Doing, Done, Waiting};
+use usher_engine::{Condition, Conditions, Finding, Plan, Step, Tell};
 use usher_operator::record::{ApiType, Meta, Record};
 use usher_operator::view::{Change, View, Wake};
 use usher_operator::{Kind, error::Failure, pass::Pass, queue::Why};
 
 // api.rs: the custom resource.
-
 pub const FINALIZER: &str = "test.usher.dev/farewell";
+const BY_OWNER: &str = "owner";
 
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq)]
-#[kube(group = "test.usher.dev", version = "v1", kind = "Greeting", namespaced)]
-#[kube(status = "GreetingStatus")]
+#[kube(group = "test.usher.dev", version = "v1", kind = "Greeting")]
+#[kube(namespaced, status = "GreetingStatus")]
 #[serde(rename_all = "camelCase")]
 pub struct GreetingSpec {
     /// Who is greeted.
     pub to: String,
     /// Not before the Greeting is this old.
-    #[serde(default)]
-    pub after_seconds: u32,
+    pub after_seconds: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Default)]
@@ -37,7 +34,6 @@ pub struct GreetingStatus {
 }
 
 // records.rs: what the view keeps of each object.
-
 #[derive(Debug, PartialEq)]
 pub struct GreetingRecord {
     pub meta: Meta,
@@ -84,7 +80,6 @@ const fn api_type(group: &'static str, kind: &'static str, plural: &'static str)
 }
 
 // objects.rs: pure builders of the objects it owns.
-
 fn note(meta: &Meta, text: &str) -> Value {
     let (namespace, name, uid) = (meta.key.namespace(), meta.key.name(), &*meta.uid);
     let owner = json!({"apiVersion": "test.usher.dev/v1", "kind": "Greeting", "name": name, "uid": uid});
@@ -92,37 +87,33 @@ fn note(meta: &Meta, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": text}})
 }
 
-// wake.rs: which events wake which resource. Both kinds of object wake the Greeting of their name.
-
-const BY_OWNER: &str = "owner";
-
+// wake.rs: which events wake which resource. A Greeting and a ConfigMap both wake the Greeting of their name.
 fn wake<R: Record>(_: &View, change: &Change<R>) -> Vec<Wake> {
     let named = change.latest().map(|latest| latest.meta().key.clone());
     Vec::from_iter(named.map(|key| Wake::now(Greetings::NAME, key, Why::UPDATE)))
 }
 
 // plan.rs: what it can do, and (below) the decision.
-
 #[derive(Debug, Clone, PartialEq)]
 pub enum GreetingStep {
-    Finalizer { set: bool },
-    Write { text: String },
-    Remove { note: Meta },
+    Finalizer(bool),
+    Write(String),
+    Remove(Meta),
 }
 
 impl Step for GreetingStep {
     fn name(&self) -> &'static str {
         match self {
-            Self::Finalizer { .. } => "SetFinalizer",
-            Self::Write { .. } => "WriteNote",
-            Self::Remove { .. } => "RemoveNote",
+            Self::Finalizer(_) => "SetFinalizer",
+            Self::Write(_) => "WriteNote",
+            Self::Remove(_) => "RemoveNote",
         }
     }
     fn describe(&self) -> String {
         match self {
-            Self::Finalizer { set } => format!("set the finalizer: {set}"),
-            Self::Write { text } => format!("write a note that says {text:?}"),
-            Self::Remove { note } => format!("remove the note {}", note.key),
+            Self::Finalizer(set) => format!("have the finalizer: {set}"),
+            Self::Write(text) => format!("write a note that says {text:?}"),
+            Self::Remove(note) => format!("remove the note {}", note.key),
         }
     }
     fn disruptive(&self) -> bool {
@@ -131,8 +122,6 @@ impl Step for GreetingStep {
 }
 
 // kinds.rs: the rooms, put together.
-
-#[derive(Debug, Clone, Copy)]
 pub struct Greetings;
 
 impl Kind for Greetings {
@@ -144,23 +133,19 @@ impl Kind for Greetings {
     type Step = GreetingStep;
     const NAME: &'static str = "Greeting";
     const QUEUE: &'static str = "Greeting";
-
     fn register(&self, view: &mut View) {
         let _ = view.watch::<GreetingRecord>().wake(wake);
         let owners = |note: &NoteRecord| note.meta.owners.iter().map(|o| o.uid.clone()).collect();
         let _ = view.watch::<NoteRecord>().index(BY_OWNER, owners).wake(wake);
     }
-
     async fn fetch(&self, _: &Pass, _: &GreetingRecord) -> Result<(), Failure> {
         Ok(())
     }
-
     fn observe<'v>(&self, view: &'v View, greeting: &'v GreetingRecord, (): &'v ()) -> Self::Observation<'v> {
         let Meta { key, uid, .. } = &greeting.meta;
         let own = view.by::<NoteRecord>(BY_OWNER, key.namespace(), uid);
         (own.map(AsRef::as_ref).collect(), view.get::<NoteRecord>(key).is_some())
     }
-
     fn plan(
         &self,
         GreetingRecord { meta, spec, status }: &GreetingRecord,
@@ -169,47 +154,41 @@ impl Kind for Greetings {
     ) -> Plan<GreetingStep, GreetingStatus> {
         let report = |stance, reason, message: &str| {
             let (mut conditions, generation) = (Conditions::from_existing(&status.conditions), meta.generation);
-            conditions.set("Ready", stance == Stance::Done, reason, message, generation, now);
+            conditions.set("Ready", stance == Done, reason, message, generation, now);
             match stance {
-                Stance::Blocked => conditions.set("Stalled", true, reason, message, generation, now),
+                Blocked => conditions.set("Stalled", true, reason, message, generation, now),
                 _ => conditions.remove("Stalled"),
             }
-            let mut status = GreetingStatus::default();
-            status.observed_generation = Some(generation);
-            status.conditions = conditions.into_vec();
+            let status = GreetingStatus {
+                observed_generation: Some(generation),
+                conditions: conditions.into_vec(),
+            };
             Plan::report(status).finding(Finding::new(stance, reason, message).told(Tell::Normal))
         };
-        let remove = |note: &NoteRecord| GreetingStep::Remove {
-            note: note.meta.clone(),
-        };
-        let finalizer = |set| Plan::report(status.clone()).step(GreetingStep::Finalizer { set });
-        let text = format!("Hello, {}!", spec.to);
-        let age = Duration::try_from(now.duration_since(meta.created)).unwrap_or_default();
-        let early = Duration::from_secs(spec.after_seconds.into()).saturating_sub(age);
-        match own.first() {
-            Some(note) if meta.deleting.is_some() => Plan::report(status.clone()).step(remove(note)),
-            None if meta.deleting.is_some() => finalizer(false),
+        let keep = || Plan::report(status.clone());
+        let remove = |note: &NoteRecord| GreetingStep::Remove(note.meta.clone());
+        let (text, wait) = (format!("Hello, {}!", spec.to), spec.after_seconds.unwrap_or(0));
+        let early = (meta.created + SignedDuration::from_secs(wait.into())).duration_since(now);
+        match (own.first(), meta.deleting.is_some(), meta.has_finalizer(FINALIZER)) {
+            (Some(note), true, _) => keep().step(remove(note)),
+            (None, true, true) => keep().step(GreetingStep::Finalizer(false)),
+            (None, true, false) => keep(),
             // Before the first thing that must be cleaned up.
-            _ if !meta.has_finalizer(FINALIZER) => finalizer(true),
-            _ if spec.to.is_empty() => report(Stance::Blocked, "InvalidSpec", "spec.to is empty: name somebody"),
-            _ if !early.is_zero() => report(Stance::Waiting, "NotYet", "it is too early").again_after(early),
-            Some(note) if note.text.as_ref() == Some(&text) => report(Stance::Done, "Greeted", &text),
-            Some(note) => report(Stance::Doing, "Correcting", "the note says something else").step(remove(note)),
-            None if *taken => report(
-                Stance::Waiting,
-                "NameTaken",
-                "ConfigMap of this name is another's: delete it",
-            ),
-            None => report(Stance::Doing, "Writing", "the note is written").step(GreetingStep::Write { text }),
+            (_, false, false) => keep().step(GreetingStep::Finalizer(true)),
+            _ if spec.to.is_empty() => report(Blocked, "InvalidSpec", "spec.to is empty: name somebody"),
+            _ if early.is_positive() => report(Waiting, "NotYet", "too early").again_after(early.unsigned_abs()),
+            (Some(note), ..) if note.text.as_ref() == Some(&text) => report(Done, "Greeted", &text),
+            (Some(note), ..) => report(Doing, "Correcting", "it says something else").step(remove(note)),
+            _ if *taken => report(Waiting, "NameTaken", "the ConfigMap is another's: delete it"),
+            _ => report(Doing, "Writing", "no note yet").step(GreetingStep::Write(text)),
         }
     }
-
     async fn act(&self, pass: &Pass, greeting: &GreetingRecord, step: &GreetingStep) -> Result<(), Failure> {
         let meta = &greeting.meta;
         let answer = match step {
-            GreetingStep::Write { text } => pass.create(NoteRecord::TYPE, &meta.key, note(meta, text)).await,
-            GreetingStep::Remove { note } => pass.delete(NoteRecord::TYPE, note).await,
-            GreetingStep::Finalizer { set } => {
+            GreetingStep::Write(text) => pass.create(NoteRecord::TYPE, &meta.key, note(meta, text)).await,
+            GreetingStep::Remove(note) => pass.delete(NoteRecord::TYPE, note).await,
+            GreetingStep::Finalizer(set) => {
                 let others = meta.finalizers.iter().map(AsRef::as_ref).filter(|f| *f != FINALIZER);
                 let finalizers: Vec<&str> = others.chain(set.then_some(FINALIZER)).collect();
                 pass.set_finalizers(GreetingRecord::TYPE, meta, &finalizers).await

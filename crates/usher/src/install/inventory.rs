@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::objects::{INSTANCE, Installation, MANAGED_BY, MANAGER, OPERATOR, Object, SCOPE};
 use crate::Failed;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Refusal};
 
 /// The objects of one installation, in the order in which they are taken down: the operator first, its rights when it
 /// no longer needs them, the namespace last. CRDs are not among them: they belong to no single installation.
@@ -91,37 +91,66 @@ fn as_found(kind: &ApiResource, object: DynamicObject) -> Result<Object, serde_j
     })
 }
 
-/// Two installations that look after the same objects would take turns in undoing each other's rights.
+/// Two operators that look after the same objects, each with a lease of its own, would both act; and two installations
+/// of one name would take turns in undoing each other's rights.
 pub(crate) async fn refuse_second_installation(cluster: &Cluster, installation: &Installation) -> Result<(), Failed> {
-    let (kind, place) = match installation.scope.as_deref() {
-        Some(scope) => (erased::<RoleBinding>(), Some(scope)),
-        None => (erased::<ClusterRoleBinding>(), None),
+    let scope = installation.scope.as_deref();
+    let overlaps = |other: &Object| label(other, SCOPE).is_none_or(|theirs| scope.is_none_or(|ours| ours == theirs));
+    let mut others = others(cluster, &installation.namespace)
+        .await
+        .or_else(unless_forbidden)?;
+    // The remains of one that was half removed count, too.
+    let kind = match scope {
+        Some(_) => erased::<RoleBinding>(),
+        None => erased::<ClusterRoleBinding>(),
     };
-    let api = cluster.api(&kind, place);
+    let api = cluster.api(&kind, scope);
     let doing = format!("read {} {OPERATOR}", kind.kind);
-    let Some(binding) = cluster.find(&doing, api.get(OPERATOR)).await? else {
-        return Ok(());
+    if let Some(binding) = cluster.find(&doing, api.get(OPERATOR)).await? {
+        others.push(as_found(&kind, binding)?);
+    }
+    let is_other = |object: &&Object| {
+        label(object, MANAGED_BY) == Some(MANAGER)
+            && label(object, INSTANCE).is_some_and(|instance| instance != installation.namespace)
     };
-    let object = as_found(&kind, binding)?;
-    match label(&object, INSTANCE) {
-        Some(other) if other != installation.namespace && label(&object, MANAGED_BY) == Some(MANAGER) => Err(format!(
-            "Usher is installed in namespace {other} already ({object}); update it with -n {other}, or remove it first \
-             with `usher uninstall -n {other}`"
-        )
-        .into()),
-        _ => Ok(()),
+    match others.iter().filter(is_other).find(|other| overlaps(other)) {
+        None => Ok(()),
+        Some(object) => {
+            let other = label(object, INSTANCE).unwrap_or_default();
+            Err(format!(
+                "Usher is installed in namespace {other} already ({object}) and looks after the same objects; update it \
+                 with -n {other}, or remove it first with `usher uninstall -n {other}`"
+            )
+            .into())
+        }
     }
 }
 
 /// Namespaces of other installations: they need the CRDs, too.
 pub(crate) async fn other_installations(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Failed> {
+    let others = others(cluster, namespace).await?;
+    Ok(others
+        .into_iter()
+        .filter_map(|deployment| deployment.namespace)
+        .collect())
+}
+
+/// Deployments of other installations.
+async fn others(cluster: &Cluster, namespace: &str) -> Result<Vec<Object>, Refusal> {
     let kind = erased::<Deployment>();
     let params = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER},{INSTANCE}!={namespace}"));
+    let api = cluster.api(&kind, None);
     let listed = cluster
-        .ask(
-            "list deployments in all namespaces",
-            cluster.api(&kind, None).list(&params),
-        )
+        .ask("list deployments in all namespaces", api.list(&params))
         .await?;
-    Ok(listed.items.into_iter().filter_map(|d| d.metadata.namespace).collect())
+    let found = listed
+        .items
+        .into_iter()
+        .filter_map(|object| as_found(&kind, object).ok());
+    Ok(found.collect())
+}
+
+/// Somebody who may not look cannot be told.
+fn unless_forbidden(refusal: Refusal) -> Result<Vec<Object>, Refusal> {
+    if refusal.is(403) { Ok(Vec::new()) } else { Err(refusal) }
 }

@@ -33,10 +33,11 @@ pub(super) async fn remove_if_empty(
     let strangers = strangers(cluster, &object.name, ours).await?;
     if strangers.is_empty() {
         applier.delete(object, progress).await?;
-        return match applier.dry_run {
-            true => Ok(()),
-            false => wait_gone(cluster, object).await,
-        };
+        if !applier.dry_run {
+            progress.say(&format!("waiting until {object} is gone"))?;
+            wait_gone(cluster, object).await?;
+        }
+        return Ok(());
     }
     let more = if strangers.len() > EXAMPLES { ", …" } else { "" };
     let named: Vec<&str> = strangers.iter().take(EXAMPLES).map(String::as_str).collect();

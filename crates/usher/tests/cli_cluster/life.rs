@@ -90,10 +90,12 @@ fn installs_and_leaves_alone_what_is_right(admin: &Caller) {
 
     let said = admin.usher(&["install", "-n", "elsewhere"]).refused();
     assert!(
-        said.contains("Usher is installed in namespace usher-system already (ClusterRoleBinding usher-operator)"),
+        said.contains("Usher is installed in namespace usher-system already (Deployment usher-system/usher-operator)"),
         "{said}"
     );
     assert!(admin.get(&["namespace", "elsewhere"]).is_none());
+    let said = admin.usher(&["install", "--namespace-scoped", "kube-public"]).refused();
+    assert!(said.contains("looks after the same objects"), "{said}");
 }
 
 fn kubectl_reads_the_same_objects_and_the_server_takes_them(admin: &Caller) {

@@ -78,7 +78,7 @@ fn a_plan_needs_only_read_rights_in_its_namespace_and_sends_no_write() {
 }
 
 #[test]
-fn an_object_that_is_not_there_is_told_from_one_that_cannot_be_read() {
+fn an_object_that_is_not_there_is_named_with_its_namespace() {
     let admin = Caller::shared();
     let namespace = Namespace::new(&admin, "absent");
     let name = namespace.name.as_str();

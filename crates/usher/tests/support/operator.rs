@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::history::DEADLINE;
 
 /// Lines of the log that a failure shows.
-const SHOWN: usize = 3000;
+const SHOWN: usize = 150;
 
 /// How it is to be started.
 #[derive(Debug, Clone)]
