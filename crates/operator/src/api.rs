@@ -265,6 +265,7 @@ impl Pass {
             Err(failure) => {
                 match (&failure, based_on, uid) {
                     (Failure::Conflict { .. }, Some(version), _) => {
+                        self.confirm_newer(verb, kind, key, version).await?;
                         shared.note_written(&self.reader, kind, key, Expect::Newer(version));
                     }
                     (Failure::Gone { .. }, _, Some(uid)) => {
@@ -274,6 +275,25 @@ impl Pass {
                 }
                 Err(failure)
             }
+        }
+    }
+
+    /// A conflict is waited out until the newer version shows; so there must be one. A server that says 409 for another
+    /// reason (quota, a webhook, something in between) is tried again instead.
+    async fn confirm_newer(
+        &self,
+        verb: &'static str,
+        kind: ApiType,
+        key: &ObjectKey,
+        version: u64,
+    ) -> Result<(), Failure> {
+        match self.get(kind, key).await? {
+            Some(object) if answer(&object).revision == version => Err(Failure::Unknown {
+                verb,
+                object: name(kind, key),
+                problem: "409, but there is no newer version".to_owned(),
+            }),
+            _ => Ok(()),
         }
     }
 }

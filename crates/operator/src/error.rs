@@ -143,10 +143,13 @@ impl Failure {
             .iter()
             .flat_map(|d| &d.causes)
             .any(|c| c.reason == "NamespaceTerminating");
+        // A 404 that names no object is about the type: its CRD, or a subresource of it, is not served (yet).
+        let named = status.details.as_ref().is_some_and(|d| !d.name.is_empty());
         match status.code {
-            404 => Failure::Gone { object },
+            404 if named => Failure::Gone { object },
             409 if status.reason == "AlreadyExists" => Failure::Exists { object },
-            409 => Failure::Conflict { object },
+            // What does not exist yet has no other version: a quota was counted by somebody else at the same time.
+            409 if verb != "create" => Failure::Conflict { object },
             403 if ending => Failure::NamespaceEnding { object },
             401 | 403 => Failure::Forbidden { verb, object, problem },
             429 => {

@@ -27,7 +27,7 @@ use crate::pass::{self, Pass, Preview};
 use crate::queue::{Finish, Job, Queue, QueueConfig, Why};
 use crate::record::{self, ApiType, Unreadable};
 use crate::serve::{self, Health};
-use crate::shared::{Clients, QueueHandle, Shared};
+use crate::shared::{Clients, Parts, QueueHandle, Shared};
 use crate::view::{Event, View, Wake};
 use crate::watch as watches;
 use crate::written::Reader;
@@ -188,7 +188,7 @@ impl<K: Kind> AnyKind for Boxing<K> {
             K::QUEUE,
             QueueConfig {
                 passes_at_once,
-                ..settings.queue.clone()
+                ..settings.queue
             },
         )
     }
@@ -353,7 +353,7 @@ impl Operator {
         for kind in view.types() {
             health.set(kind.plural, Err(format!("{} are not listed yet", kind.plural)));
         }
-        let shared = Shared::new(
+        let shared = Shared::new(Parts {
             view,
             queues,
             clients,
@@ -361,8 +361,8 @@ impl Operator {
             leadership,
             metrics,
             events,
-            settings.writes_at_once,
-        );
+            writes_at_once: settings.writes_at_once,
+        });
         Self {
             kinds,
             settings,

@@ -80,6 +80,18 @@ pub(crate) struct Shared {
     pub(crate) writes_at_once: Semaphore,
 }
 
+/// What [`Shared`] is made of.
+pub(crate) struct Parts {
+    pub(crate) view: View,
+    pub(crate) queues: BTreeMap<&'static str, Arc<QueueHandle>>,
+    pub(crate) clients: Clients,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) leadership: SharedLeadership,
+    pub(crate) metrics: Metrics,
+    pub(crate) events: EventSink,
+    pub(crate) writes_at_once: usize,
+}
+
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Shared")
@@ -93,16 +105,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        view: View,
-        queues: BTreeMap<&'static str, Arc<QueueHandle>>,
-        clients: Clients,
-        clock: Arc<dyn Clock>,
-        leadership: SharedLeadership,
-        metrics: Metrics,
-        events: EventSink,
-        writes_at_once: usize,
-    ) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts {
+            view,
+            queues,
+            clients,
+            clock,
+            leadership,
+            metrics,
+            events,
+            writes_at_once,
+        } = parts;
         Self {
             view: RwLock::new(view),
             written: Mutex::default(),

@@ -12,7 +12,7 @@ fn api(status: Value) -> kube::Error {
 }
 
 fn sorted(error: kube::Error) -> Failure {
-    Failure::from_client("create", "ConfigMap ns/x".into(), error)
+    Failure::from_client("update", "ConfigMap ns/x".into(), error)
 }
 
 #[test]
@@ -25,7 +25,8 @@ fn every_answer_has_its_meaning() {
         (401, "Unauthorized", json!({}), "forbidden", Transient),
         (403, "Forbidden", json!({}), "forbidden", Transient),
         (403, "Forbidden", terminating, "namespace_ending", Permanent),
-        (404, "NotFound", json!({}), "gone", Transient),
+        (404, "NotFound", json!({"name": "x", "kind": "configmaps"}), "gone", Transient),
+        (404, "NotFound", json!({}), "unknown", Transient),
         (405, "MethodNotAllowed", json!({}), "invalid", Validation),
         (408, "Timeout", json!({}), "unknown", Transient),
         (409, "AlreadyExists", json!({}), "exists", Transient),
@@ -55,6 +56,15 @@ fn every_answer_has_its_meaning() {
             assert!(sentence.contains(&code.to_string()), "{sentence}");
         }
     }
+}
+
+/// Quota admission counts under a lock that is a version: two creations at once, and one is told to try again.
+#[test]
+fn a_conflict_on_what_does_not_exist_yet_is_tried_again() {
+    let error = api(json!({"status": "Failure", "code": 409, "reason": "Conflict",
+                           "message": "Operation cannot be fulfilled on resourcequotas \"q\""}));
+    let failure = Failure::from_client("create", "ConfigMap ns/x".into(), error);
+    assert!(matches!(failure, Failure::Unknown { .. }), "{failure}");
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn a_storm_is_summed_up_on_the_larger_object_once_in_ten_seconds() {
 fn tellings() -> impl Strategy<Value = Vec<(u64, usize, usize, usize, bool)>> {
     let gap = prop_oneof![8 => 0u64..30, 2 => 100u64..1_500, 1 => 300_000u64..700_000];
     prop::collection::vec(
-        (gap, 0usize..40, 0usize..REASONS.len(), 0usize..3, any::<bool>()),
+        (gap, 0usize..6, 0usize..REASONS.len(), 0usize..2, any::<bool>()),
         1..400,
     )
 }

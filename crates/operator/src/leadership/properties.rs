@@ -24,7 +24,7 @@ fn any_timing() -> impl Strategy<Value = LeaseTiming> {
         LeaseTiming {
             duration,
             margin,
-            renew_every: ((duration - margin) * percent / 100).max(duration / 100),
+            renew_every: ((duration - margin) * percent / 100).max(duration / 40),
         }
     })
 }
@@ -53,7 +53,7 @@ fn deleting() -> impl Strategy<Value = Fault> {
 }
 
 /// How long faults go on.
-const FAULTS_UNTIL: Micros = 120 * SECOND;
+const FAULTS_UNTIL: Micros = 80 * SECOND;
 
 fn faults(fault: impl Strategy<Value = Fault>) -> impl Strategy<Value = Vec<(Micros, usize, Fault)>> {
     prop::collection::vec((0..FAULTS_UNTIL, 0usize..3, fault), 0..25)

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 /// What the server does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) struct Server {
     /// For the next requests, before `mood`.
     pub(super) next: VecDeque<Mood>,
     pub(super) requests: Vec<String>,
+    /// Whoever is to have ceased to lead when the Lease is given back.
+    pub(super) bell: Option<watch::Receiver<bool>>,
 }
 
 #[derive(Debug, Clone)]
@@ -38,6 +41,7 @@ impl Api {
             mood: Mood::Fine,
             next: VecDeque::new(),
             requests: Vec::new(),
+            bell: None,
         };
         Self(Arc::new(Mutex::new(server)))
     }
@@ -110,6 +114,11 @@ impl Server {
             _ => {}
         }
         let mut lease: Value = serde_json::from_slice(body).unwrap();
+        if let Some(bell) = &self.bell
+            && lease["spec"]["holderIdentity"].is_null()
+        {
+            assert!(!*bell.borrow(), "given back by one who still leads");
+        }
         self.version += 1;
         lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.lease = Some(lease.clone());

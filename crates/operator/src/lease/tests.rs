@@ -155,6 +155,7 @@ async fn when_the_first_is_gone_without_a_word_the_second_waits_it_out() {
 async fn a_polite_stop_hands_over_at_once() {
     let api = Api::new();
     let first = Operator::leading(&api, "one", STEADY).await;
+    api.with(|server| server.bell = Some(first.bell.clone()));
     first.stop.send_replace(true);
     let (clock, held_until) = (first.clock.clone(), first.shared.held_until());
     let shared = first.shared.clone();
@@ -170,6 +171,29 @@ async fn a_polite_stop_hands_over_at_once() {
     assert!(
         clock.monotonic() < held_until.unwrap(),
         "the second waited for the first's hold to run out"
+    );
+}
+
+#[tokio::test]
+async fn a_release_is_tried_again_and_then_left() {
+    // Whether the first try failed, or was done and not said: in the end nobody holds it.
+    for first_try in [Mood::Refuse(503, "ServiceUnavailable"), Mood::Hang, Mood::ActAndHang] {
+        let api = Api::new();
+        let operator = Operator::leading(&api, "one", STEADY).await;
+        api.with(|server| server.next = VecDeque::from([first_try]));
+        operator.stop.send_replace(true);
+        operator.end().await.unwrap();
+        assert_eq!(api.lease()["spec"]["holderIdentity"], Value::Null, "{first_try:?}");
+    }
+    let api = Api::new();
+    let operator = Operator::leading(&api, "one", STEADY).await;
+    api.with(|server| server.mood = Mood::Refuse(503, "ServiceUnavailable"));
+    operator.stop.send_replace(true);
+    operator.end().await.unwrap();
+    assert_eq!(
+        api.lease()["spec"]["holderIdentity"],
+        json!("one"),
+        "it runs out by itself"
     );
 }
 

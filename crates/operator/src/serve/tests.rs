@@ -63,12 +63,33 @@ async fn probes_and_metrics_answer_until_told_to_stop() {
     assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 500"));
     assert!(ask(address, "/readyz").await.contains("the lease task ended"));
 
-    // An idle connection does not hold up the end.
-    let idle = TcpStream::connect(address).await.unwrap();
     stop.send(true).unwrap();
     server.await.unwrap().unwrap();
-    drop(idle);
     assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn an_idle_connection_does_not_hold_up_the_end() {
+    let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), "--health-address").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = connections::Limits {
+        farewell: Duration::from_secs(3_600),
+        headers: Duration::from_secs(3_600),
+        ..LIMITS
+    };
+    let (stop, stopping) = watch::channel(false);
+    let router = routes(Health::new(), Arc::default());
+    let server = tokio::spawn(connections::serve(listener, None, router, limits, stopping));
+    let mut kept = TcpStream::connect(address).await.unwrap();
+    kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: usher\r\n\r\n")
+        .await
+        .unwrap();
+    let mut head = [0; 12];
+    kept.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    stop.send(true).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), server).await;
+    ended.expect("ends without the client closing its connection").unwrap();
 }
 
 #[tokio::test]

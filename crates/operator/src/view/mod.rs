@@ -10,7 +10,7 @@
 mod store;
 
 use std::any::{Any, TypeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,8 +173,8 @@ impl<R: Record> Watching<'_, R> {
 impl View {
     /// Starts to keep records of a type. Calling it again for the same type adds to what is kept.
     pub fn watch<R: Record>(&mut self) -> Watching<'_, R> {
-        if !self.stores.contains_key(&R::TYPE) {
-            self.stores.insert(R::TYPE, Box::new(Store::<R>::default()));
+        if let btree_map::Entry::Vacant(vacant) = self.stores.entry(R::TYPE) {
+            vacant.insert(Box::new(Store::<R>::default()));
             self.order.push(R::TYPE);
         }
         Watching {

@@ -3,6 +3,9 @@
 //! One source for the CRDs of `usher crds`, `deploy/` and the embedded cluster. Group, version, kinds, fields, short names
 //! and columns are upstream's; what Usher adds is optional.
 
+// kube's derive takes one attribute with repeated keys; clippy takes them for mistakes.
+#![allow(clippy::duplicated_attributes)]
+
 pub mod claim;
 pub mod pool;
 pub mod pool_claim;

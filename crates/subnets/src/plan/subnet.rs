@@ -109,7 +109,7 @@ pub fn named_by_claim(subnet: &SubnetRecord, claim: Option<&ClaimRecord>) -> boo
 }
 
 /// Who goes first when candidates overlap (R24). Total: names are unique.
-fn rank<'s>(subnet: &'s SubnetRecord, named: bool) -> (bool, bool, Timestamp, &'s str) {
+fn rank(subnet: &SubnetRecord, named: bool) -> (bool, bool, Timestamp, &str) {
     (!subnet.settled(), !named, subnet.meta.created, subnet.meta.key.name())
 }
 
