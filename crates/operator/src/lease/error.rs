@@ -36,7 +36,7 @@ pub enum LeaseError {
     #[error(transparent)]
     Timing(#[from] TimingError),
     /// Nobody could tell who holds it.
-    #[error("no identity to hold lease {lease} under; set --lease-identity to a name no other process has")]
+    #[error("no identity to hold lease {lease} under; set --identity to a name no other process has")]
     NoIdentity {
         /// Namespace and name.
         lease: String,

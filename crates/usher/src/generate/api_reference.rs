@@ -138,16 +138,16 @@ fn limits(field: &Value) -> String {
             .collect();
         limits.push(named.join(", "));
     }
-    for (name, word) in [
-        ("minimum", "at least"),
-        ("maximum", "at most"),
-        ("minLength", "characters at least"),
-        ("maxLength", "characters at most"),
-        ("minItems", "items at least"),
-        ("maxItems", "items at most"),
+    for (name, words, unit) in [
+        ("minimum", "at least", ""),
+        ("maximum", "at most", ""),
+        ("minLength", "at least", " characters"),
+        ("maxLength", "at most", " characters"),
+        ("minItems", "at least", " items"),
+        ("maxItems", "at most", " items"),
     ] {
         if let Some(value) = field.get(name).and_then(Value::as_f64) {
-            limits.push(format!("{word} {value}"));
+            limits.push(format!("{words} {value}{unit}"));
         }
     }
     if let Some(pattern) = field.get("pattern").and_then(Value::as_str) {

@@ -54,7 +54,15 @@ fn is_standard(arg: &Arg) -> bool {
 
 fn about(command: &Command) -> String {
     let about = command.get_long_about().or_else(|| command.get_about());
-    about.map(ToString::to_string).unwrap_or_default()
+    sentence(about.map(ToString::to_string).unwrap_or_default())
+}
+
+/// clap takes the last full stop off.
+fn sentence(mut text: String) -> String {
+    if text.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '`' | ')' | ']')) {
+        text.push('.');
+    }
+    text
 }
 
 fn after(command: &Command) -> String {
@@ -99,7 +107,7 @@ fn default(arg: &Arg) -> String {
 
 fn what(arg: &Arg) -> String {
     let help = arg.get_long_help().or_else(|| arg.get_help());
-    let mut text = help.map(ToString::to_string).unwrap_or_default().replace('\n', " ");
+    let mut text = sentence(help.map(ToString::to_string).unwrap_or_default().replace('\n', " "));
     if arg.get_action().takes_values() {
         let possible: Vec<String> = arg
             .get_possible_values()

@@ -9,7 +9,7 @@ use usher_engine::hash::CanonicalHash;
 
 use super::objects::{APPLIED_HASH, MANAGED_BY, MANAGER, Object};
 use crate::Failed;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Refusal};
 use crate::output::Progress;
 
 /// A new CRD is served within a second or two; past this something is wrong with it or with the server.
@@ -50,12 +50,14 @@ impl Applier<'_> {
 
     /// A namespace that somebody else made is used as it is: were it marked as ours, uninstall would delete it.
     pub(crate) async fn provide_namespace(&self, object: &Object, progress: &mut Progress) -> Result<(), Failed> {
-        match self.read(object).await? {
-            Some(live) if !is_ours(&live) => {
-                progress.noted("unchanged", object, Some("not made by usher: used as it is".to_owned()))
-            }
-            _ => self.apply(object, progress).await,
-        }
+        let note = match self.read(object).await {
+            Ok(Some(live)) if !is_ours(&live) => "not made by usher: used as it is",
+            // Tenants have rights within a namespace, and none on it.
+            Err(refusal) if refusal.is(403) => "may not be looked at: taken for granted",
+            Err(other) => return Err(other.into()),
+            Ok(_) => return self.apply(object, progress).await,
+        };
+        progress.noted("unchanged", object, Some(note.to_owned()))
     }
 
     /// Deletes one object, if it is still the one that was found.
@@ -80,12 +82,11 @@ impl Applier<'_> {
         }
     }
 
-    async fn read(&self, object: &Object) -> Result<Option<DynamicObject>, Failed> {
+    async fn read(&self, object: &Object) -> Result<Option<DynamicObject>, Refusal> {
         let api = self.cluster.api(&object.kind, object.namespace.as_deref());
-        Ok(self
-            .cluster
+        self.cluster
             .find(&format!("read {object}"), api.get(&object.name))
-            .await?)
+            .await
     }
 }
 

@@ -30,7 +30,7 @@ Objects are applied on the server's side as field manager usher-install, which t
 Run it again to update: what is already right is not written. What an earlier run made and this one does not need
 (the ClusterRole, after a change to --namespace-scoped) is deleted.")]
 pub(crate) struct Args {
-    /// Namespace of the operator; made if it does not exist [default: usher-system, or that of --namespace-scoped]
+    /// Namespace of the operator; made if it does not exist. Default: usher-system, or that of --namespace-scoped.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = dns_label)]
     namespace: Option<String>,
     /// Look after this namespace only: a Role there instead of a ClusterRole. The CRDs are still for the whole cluster.

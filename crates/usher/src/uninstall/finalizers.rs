@@ -80,7 +80,8 @@ async fn sweep(
         };
         let Some(page) = page else { return Ok(found) };
         let ours: Vec<Metadata> = page.items.into_iter().filter(left::is_finalized).collect();
-        found += ours.len();
+        let on_page = ours.len();
+        found += on_page;
         futures::stream::iter(ours)
             .map(Ok)
             .try_for_each_concurrent(AT_ONCE, |object| take_off(cluster, kind, object))
@@ -89,11 +90,13 @@ async fn sweep(
             Some(token) => params = params.continue_token(&token),
             None => return Ok(found),
         }
-        progress.say(&format!(
-            "{} finalizers taken off {} so far",
-            before + found,
-            kind.plural
-        ))?;
+        if on_page > 0 {
+            progress.say(&format!(
+                "{} finalizers taken off {} so far",
+                before + found,
+                kind.plural
+            ))?;
+        }
     }
 }
 

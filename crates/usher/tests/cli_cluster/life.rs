@@ -50,6 +50,7 @@ fn an_installation_from_nothing_to_nothing() {
     runs_with_the_rights_it_was_given_and_refuses_to_be_pulled_away(&plane);
     what_stays_can_be_deleted(admin);
     changes_of_scope_and_size_leave_nothing_behind(admin);
+    a_tenant_installs_and_uninstalls_in_their_own_namespace(&plane);
     keeps_a_namespace_that_holds_something_else(admin);
     deletes_data_only_when_told_so(admin);
 }
@@ -253,14 +254,45 @@ fn changes_of_scope_and_size_leave_nothing_behind(admin: &Caller) {
     let back = admin.usher(&["install"]).done();
     assert!(back.contains("deleted       Role team-a/usher-operator"), "{back}");
 
-    // A namespace of somebody else is used, and outlives the installation.
     admin.usher(&["uninstall"]).done();
-    let said = admin.usher(&["install", "--namespace-scoped", TEAM]).done();
+}
+
+/// Somebody with all rights in one namespace, and none anywhere else. The namespace is used, and outlives it all.
+fn a_tenant_installs_and_uninstalls_in_their_own_namespace(plane: &ControlPlane) {
+    let admin = &plane.admin;
+    let subject = format!("--serviceaccount={TEAM}:tenant");
+    admin
+        .kubectl(&["create", "serviceaccount", "tenant", "-n", TEAM])
+        .done();
+    let binding = [
+        "create",
+        "rolebinding",
+        "tenant",
+        "-n",
+        TEAM,
+        "--clusterrole=cluster-admin",
+        &subject,
+    ];
+    admin.kubectl(&binding).done();
+    let (tenant, _) = admin.service_account(TEAM, "tenant", plane.folder.path());
+    let said = tenant.usher(&["install", "--namespace-scoped", TEAM]).refused();
     assert!(
-        said.contains("Namespace team-a (not made by usher: used as it is)"),
+        said.contains("CustomResourceDefinition") && said.contains("(403)"),
         "{said}"
     );
-    let json: Value = serde_json::from_str(&admin.usher(&["uninstall", "-n", TEAM, "-o", "json"]).done()).unwrap();
+    let said = tenant
+        .usher(&["install", "--namespace-scoped", TEAM, "--skip-crds"])
+        .done();
+    assert!(
+        said.contains("unchanged     Namespace team-a (not made by usher: used as it is)"),
+        "{said}"
+    );
+    assert!(
+        said.contains("created       RoleBinding team-a/usher-operator"),
+        "{said}"
+    );
+
+    let json: Value = serde_json::from_str(&tenant.usher(&["uninstall", "-n", TEAM, "-o", "json"]).done()).unwrap();
     let done = json["done"].as_array().unwrap();
     assert!(done.iter().all(|deed| deed["action"] == "deleted"), "{json}");
     assert!(
