@@ -4,7 +4,7 @@
 //! keys and names ([`key`], [`name`]), canonical hashes ([`hash`]), back-off and rate limits ([`backoff`]), error
 //! classes ([`error`]).
 //!
-//! **Deliberately absent:** tokio, kube, a clock, randomness, any I/O. Time arrives as an argument. `xtask`'s tidy test
+//! **Deliberately absent:** tokio, kube, a clock, randomness, any I/O. Time arrives as an argument. The tidy test of `usher`
 //! holds this crate to it. That is what lets the same decisions run in tests, in the simulator and in production.
 
 pub mod backoff;

@@ -1,6 +1,6 @@
 //! Clients, each on connections of its own.
 //!
-//! Watches, lease renewals and writes never share an HTTP/2 connection: 64 writers on one starve the rest. Writes go
+//! Watches, lease renewals and writes never share a connection: 64 writers on one starve the rest. Writes go
 //! through a *fence*: the connection itself asks the leadership value before each byte it sends, so that a process that
 //! was stopped past its lease and goes on cannot finish sending what it had begun to write.
 
@@ -66,6 +66,10 @@ fn build(config: &kube::Config, role: &str, may_send: Option<MaySend>) -> Result
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    // A server that vanished without a word (machine lost, packets dropped) is noticed within half a minute.
+    tcp.set_keepalive(Some(Duration::from_secs(15)));
+    tcp.set_keepalive_interval(Some(Duration::from_secs(5)));
+    tcp.set_keepalive_retries(Some(3));
     tcp.set_connect_timeout(Some(config.connect_timeout.unwrap_or(Duration::from_secs(10))));
     let connector = config
         .rustls_https_connector_with_connector(Fence {
@@ -76,10 +80,6 @@ fn build(config: &kube::Config, role: &str, may_send: Option<MaySend>) -> Result
     let http: HyperClient<_, Body> = HyperClient::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
-        // A server that vanished without a word (machine lost, packets dropped) is noticed within half a minute.
-        .http2_keep_alive_interval(Duration::from_secs(15))
-        .http2_keep_alive_timeout(Duration::from_secs(10))
-        .http2_keep_alive_while_idle(true)
         .build(connector);
     let agent = http::HeaderValue::from_str(&user_agent(role)).map_err(|e| problem(&e))?;
     let service = ServiceBuilder::new()

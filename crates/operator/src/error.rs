@@ -161,6 +161,12 @@ impl Failure {
                 }
             }
             400 | 405 | 413 | 415 | 422 => Failure::Invalid { verb, object, problem },
+            // etcd's own limit (1.5 MiB), which the API server passes on as an error of its own.
+            500 if problem.contains("request is too large") => Failure::Invalid {
+                verb,
+                object,
+                problem: format!("{problem}: remove labels or annotations from it"),
+            },
             code => Failure::Unknown {
                 verb,
                 object,

@@ -7,10 +7,13 @@
 //! plain values without clock, task or lock of their own: the simulator runs the same ones.
 
 pub mod api;
+mod boxed;
 pub mod client;
 pub mod clock;
+mod dispatch;
 pub mod error;
 pub mod events;
+mod feed;
 pub mod kind;
 pub mod leadership;
 pub mod lease;

@@ -197,6 +197,7 @@ async fn record<K: Kind>(
     shared.note_reported(
         reader,
         Reported {
+            of: K::Resource::TYPE,
             planned,
             stored: answer.status_hash,
             at: now,
@@ -207,11 +208,14 @@ async fn record<K: Kind>(
     Ok(Recorded::Written)
 }
 
+/// Whether a status says nothing: then it need not be written where there is none.
 fn is_empty(body: &Value) -> bool {
-    body.is_null()
-        || body
-            .as_object()
-            .is_some_and(|fields| fields.values().all(Value::is_null))
+    match body {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
+        _ => false,
+    }
 }
 
 /// Events for findings that were not there in the pass before.

@@ -6,34 +6,30 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::DynamicObject;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tokio::task::{Id, JoinSet};
+use tokio::task::JoinSet;
 use usher_engine::{ErrorClass, ObjectKey};
 
+use crate::boxed::PreviewInput;
+pub use crate::boxed::{AnyKind, boxed};
 use crate::clock::{Clock, SystemClock};
+use crate::dispatch::dispatch;
 use crate::error::Failure;
 use crate::events::{self, EventSettings, EventSink, EventWriter};
-use crate::kind::Kind;
+use crate::feed::feed_in_order;
 use crate::leadership::SharedLeadership;
 use crate::lease::{self, LeaseConfig};
-use crate::metrics::{KindLabel, Metrics, QueueLabel, ResultLabel};
-use crate::pass::{self, Pass, Preview};
-use crate::queue::{Finish, Job, Queue, QueueConfig, Why};
-use crate::record::{self, ApiType, Unreadable};
+use crate::metrics::Metrics;
+use crate::pass::Preview;
+use crate::queue::{Queue, QueueConfig};
 use crate::serve::{self, Health};
 use crate::shared::{Clients, Parts, QueueHandle, Shared};
-use crate::view::{Event, View, Wake};
-use crate::watch as watches;
-use crate::written::Reader;
+use crate::view::View;
 
-/// How often a standby looks whether it leads, besides being told.
-const LEADER_LOOK: Duration = Duration::from_millis(200);
 /// How long passes under way may take to finish after the stop signal. Less than Kubernetes' 30 s grace period.
 const DRAIN: Duration = Duration::from_secs(20);
 
@@ -121,169 +117,6 @@ impl RunError {
             RunError::NotSynced { .. } => ErrorClass::Transient,
             RunError::Observe(e) => e.class(),
         }
-    }
-}
-
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// A kind whose types are not known at this point: what a kind's crate hands to the binary.
-pub trait AnyKind: Send + Sync {
-    /// The kind's name.
-    fn name(&self) -> &'static str;
-    /// The resource it plans for.
-    fn resource(&self) -> ApiType;
-    /// Whether an object can be read into the view; one that cannot is left out of it, and no plan is made for it.
-    fn read(&self, object: &DynamicObject) -> Result<(), Unreadable>;
-    #[doc(hidden)]
-    fn queue(&self, settings: &Settings) -> (&'static str, QueueConfig);
-    #[doc(hidden)]
-    fn register(&self, view: &mut View);
-    #[doc(hidden)]
-    fn pass<'a>(&'a self, pass: PassInput<'a>) -> Boxed<'a, PassOutput>;
-    #[doc(hidden)]
-    fn preview<'a>(&'a self, pass: PreviewInput<'a>) -> Boxed<'a, Result<Option<Preview>, Failure>>;
-}
-
-/// Inside of [`AnyKind::pass`].
-#[derive(Debug)]
-pub struct PassInput<'a> {
-    shared: &'a Arc<Shared>,
-    job: &'a Job<ObjectKey>,
-}
-
-/// Inside of [`AnyKind::pass`].
-#[derive(Debug)]
-pub struct PassOutput(pass::Ended);
-
-/// Inside of [`AnyKind::preview`].
-#[derive(Debug)]
-pub struct PreviewInput<'a> {
-    shared: &'a Arc<Shared>,
-    key: &'a ObjectKey,
-}
-
-struct Boxing<K>(K);
-
-/// Makes a kind ready to be run beside others.
-pub fn boxed<K: Kind>(kind: K) -> Box<dyn AnyKind> {
-    Box::new(Boxing(kind))
-}
-
-impl<K: Kind> AnyKind for Boxing<K> {
-    fn name(&self) -> &'static str {
-        K::NAME
-    }
-
-    fn resource(&self) -> ApiType {
-        <K::Resource as crate::record::Record>::TYPE
-    }
-
-    fn read(&self, object: &DynamicObject) -> Result<(), Unreadable> {
-        record::read::<K::Resource>(object).map(drop)
-    }
-
-    fn queue(&self, settings: &Settings) -> (&'static str, QueueConfig) {
-        let passes_at_once = settings.passes_at_once.unwrap_or(K::PASSES_AT_ONCE);
-        (
-            K::QUEUE,
-            QueueConfig {
-                passes_at_once,
-                ..settings.queue
-            },
-        )
-    }
-
-    fn register(&self, view: &mut View) {
-        self.0.register(view);
-    }
-
-    fn pass<'a>(&'a self, input: PassInput<'a>) -> Boxed<'a, PassOutput> {
-        Box::pin(async move { PassOutput(pass::run(&self.0, input.shared, input.job).await) })
-    }
-
-    fn preview<'a>(&'a self, input: PreviewInput<'a>) -> Boxed<'a, Result<Option<Preview>, Failure>> {
-        Box::pin(async move {
-            let reader = Reader {
-                kind: K::NAME,
-                key: input.key.clone(),
-            };
-            let hands = Pass::new(input.shared.clone(), reader);
-            let Some(resource) = input.shared.view(|view| view.get::<K::Resource>(input.key).cloned()) else {
-                return Ok(None);
-            };
-            let fetched = self.0.fetch(&hands, &resource).await?;
-            let now = input.shared.clock.wall();
-            Ok(input
-                .shared
-                .view(|view| pass::preview(&self.0, view, input.key, &fetched, now)))
-        })
-    }
-}
-
-/// Feeds the view and wakes whom that concerns.
-struct Feed {
-    shared: Arc<Shared>,
-    health: Health,
-    synced: watch::Sender<Vec<ApiType>>,
-    problem: watch::Sender<String>,
-}
-
-impl watches::Sink for Feed {
-    fn event(&mut self, kind: ApiType, event: Event) {
-        let healed = matches!(event, Event::ListDone { .. } | Event::Resumed);
-        let listed = matches!(event, Event::ListDone { .. });
-        let label = KindLabel { kind: kind.kind };
-        let (outcome, unsynced, count) = self.shared.change(|view| {
-            let outcome = view.apply(kind, event);
-            let count = view.counts().find(|(t, _)| *t == kind).map_or(0, |(_, n)| n);
-            (outcome, if listed { view.unsynced() } else { Vec::new() }, count)
-        });
-        if let Some(unreadable) = &outcome.unreadable {
-            tracing::error!(kind = kind.kind, object = unreadable.object, "{unreadable}");
-            self.shared.metrics.unreadable.get_or_create(&label).inc();
-        }
-        self.shared
-            .metrics
-            .records
-            .get_or_create(&label)
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
-        let waiting = self.shared.waiting_for(kind, &outcome.touched, outcome.advanced);
-        let echoes = waiting.into_iter().map(|r| Wake::now(r.kind, r.key, Why("echo")));
-        self.shared.wake(echoes.chain(outcome.wakes));
-        if healed {
-            self.health.set(kind.plural, Ok(()));
-        }
-        if listed {
-            tracing::info!(kind = kind.kind, objects = count, "list complete");
-            self.shared.metrics.lists.get_or_create(&label).inc();
-            self.synced.send_replace(unsynced);
-        }
-    }
-
-    fn broke(&mut self, kind: ApiType, problem: &str, wait: Duration) {
-        let at = self.shared.clock.wall();
-        self.shared.change(|view| view.apply(kind, Event::Interrupted { at }));
-        self.shared
-            .metrics
-            .watch_breaks
-            .get_or_create(&KindLabel { kind: kind.kind })
-            .inc();
-        let hint = hint(problem);
-        let sentence = format!("watch of {} broke: {problem}{hint}", kind.plural);
-        tracing::warn!(kind = kind.kind, again_in_ms = wait.as_millis(), "{sentence}");
-        self.health.set(kind.plural, Err(sentence.clone()));
-        self.problem.send_replace(sentence);
-    }
-}
-
-/// What to do about the two problems that do not go away by themselves.
-fn hint(problem: &str) -> &'static str {
-    if problem.contains("404") || problem.contains("could not find the requested resource") {
-        "; the CRD is not installed: `usher crds | kubectl apply --server-side -f -`"
-    } else if problem.contains("403") || problem.contains("forbidden") {
-        "; the operator lacks the right to list and watch it: `usher install`, or see deploy/rbac.yaml"
-    } else {
-        ""
     }
 }
 
@@ -502,173 +335,5 @@ impl Operator {
             previews.push(preview);
         }
         Ok(previews)
-    }
-}
-
-/// Starts the watches one after the other, each when the one before has its first list: a kind may rely on a later
-/// type's list being newer than an earlier one's.
-async fn feed_in_order(
-    shared: Arc<Shared>,
-    namespace: Option<String>,
-    health: Health,
-    synced: watch::Sender<Vec<ApiType>>,
-) {
-    let mut running = JoinSet::new();
-    let (problem, _) = watch::channel(String::new());
-    for kind in shared.view(|view| view.types().to_vec()) {
-        let feed = Feed {
-            shared: shared.clone(),
-            health: health.clone(),
-            synced: synced.clone(),
-            problem: problem.clone(),
-        };
-        running.spawn(watches::run(
-            shared.clients.watch.clone(),
-            kind,
-            namespace.clone(),
-            feed,
-        ));
-        let mut now_synced = synced.subscribe();
-        if now_synced.wait_for(|unsynced| !unsynced.contains(&kind)).await.is_err() {
-            return;
-        }
-    }
-    while running.join_next().await.is_some() {}
-}
-
-/// Starts one kind's passes as they come due, and takes back their ends.
-async fn dispatch(
-    kind: Arc<dyn AnyKind>,
-    shared: Arc<Shared>,
-    pass_timeout: Duration,
-    mut synced: watch::Receiver<Vec<ApiType>>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let Some(handle) = shared.queues.get(kind.name()).cloned() else {
-        return;
-    };
-    tokio::select! {
-        _ = stop.wait_for(|stop| *stop) => return,
-        ready = synced.wait_for(Vec::is_empty) => if ready.is_err() { return },
-    }
-    let mut running: JoinSet<()> = JoinSet::new();
-    let mut keys: BTreeMap<Id, ObjectKey> = BTreeMap::new();
-    while !*stop.borrow() {
-        let leading = shared.may_act();
-        shared.metrics.leader.set(i64::from(leading));
-        while leading && let Some(job) = pop(&handle, &shared) {
-            let key = job.key.clone();
-            let task = running.spawn(one(kind.clone(), shared.clone(), handle.clone(), job, pass_timeout));
-            keys.insert(task.id(), key);
-        }
-        let until_due = match handle.lock().next_due() {
-            Some(due) if leading => due.since(shared.clock.monotonic()),
-            _ => LEADER_LOOK,
-        };
-        tokio::select! {
-            () = handle.bell.notified() => {}
-            Some(ended) = running.join_next_with_id(), if !running.is_empty() => {
-                take_back(ended, &mut keys, kind.name(), &handle, &shared);
-            }
-            () = tokio::time::sleep(until_due.min(Duration::from_secs(1))) => {}
-            // Whoever could stop us is gone: so are we, as in `run`.
-            changed = stop.changed() => if changed.is_err() { break },
-        }
-    }
-    while let Some(ended) = running.join_next_with_id().await {
-        take_back(ended, &mut keys, kind.name(), &handle, &shared);
-    }
-}
-
-fn pop(handle: &QueueHandle, shared: &Shared) -> Option<Job<ObjectKey>> {
-    let mut queue = handle.lock();
-    let job = queue.pop(shared.clock.monotonic());
-    let label = QueueLabel { name: handle.name };
-    shared
-        .metrics
-        .depth
-        .get_or_create(&label)
-        .set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
-    drop(queue);
-    if let Some(job) = &job {
-        shared
-            .metrics
-            .queue_latency
-            .get_or_create(&label)
-            .observe(job.waited.as_secs_f64());
-        if job.attempt > 0 {
-            shared.metrics.retries.get_or_create(&label).inc();
-        }
-    }
-    job
-}
-
-/// One pass within its time, from start to the queue's being told how it ended.
-async fn one(
-    kind: Arc<dyn AnyKind>,
-    shared: Arc<Shared>,
-    handle: Arc<QueueHandle>,
-    job: Job<ObjectKey>,
-    pass_timeout: Duration,
-) {
-    let label = KindLabel { kind: kind.name() };
-    shared.metrics.inflight.get_or_create(&label).inc();
-    let begun = shared.clock.monotonic();
-    let ended = match tokio::time::timeout(
-        pass_timeout,
-        kind.pass(PassInput {
-            shared: &shared,
-            job: &job,
-        }),
-    )
-    .await
-    {
-        Ok(PassOutput(ended)) => ended,
-        Err(_) => {
-            tracing::error!(kind = kind.name(), key = %job.key, "the pass took longer than {} s; trying again", pass_timeout.as_secs());
-            pass::Ended {
-                finish: Finish::Failed,
-                result: "timeout",
-            }
-        }
-    };
-    let now = shared.clock.monotonic();
-    let label = ResultLabel {
-        kind: kind.name(),
-        result: ended.result,
-    };
-    shared.metrics.passes.get_or_create(&label).inc();
-    shared
-        .metrics
-        .pass_duration
-        .get_or_create(&label)
-        .observe(now.since(begun).as_secs_f64());
-    shared
-        .metrics
-        .inflight
-        .get_or_create(&KindLabel { kind: kind.name() })
-        .dec();
-    handle.lock().finish(&job.key, now, ended.finish);
-}
-
-/// A pass that panicked has not told the queue; nothing else may be lost by it.
-fn take_back(
-    ended: Result<(Id, ()), tokio::task::JoinError>,
-    keys: &mut BTreeMap<Id, ObjectKey>,
-    kind: &'static str,
-    handle: &QueueHandle,
-    shared: &Shared,
-) {
-    match ended {
-        Ok((id, ())) => drop(keys.remove(&id)),
-        Err(error) => {
-            if let Some(key) = keys.remove(&error.id()) {
-                tracing::error!(kind, %key, "a pass panicked: {error}; please report this as a bug");
-                let label = ResultLabel { kind, result: "panic" };
-                shared.metrics.passes.get_or_create(&label).inc();
-                shared.metrics.inflight.get_or_create(&KindLabel { kind }).dec();
-                handle.lock().finish(&key, shared.clock.monotonic(), Finish::Failed);
-            }
-        }
     }
 }

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::events::{About, EventSink};
 use crate::leadership::SharedLeadership;
 use crate::metrics::{Metrics, QueueLabel};
-use crate::queue::Queue;
+use crate::queue::{Queue, Why};
 use crate::record::{ApiType, Meta};
 use crate::view::{View, Wake};
 use crate::written::{Expect, Reader, Written};
@@ -38,6 +38,7 @@ impl fmt::Debug for Clients {
 /// What was last reported of a resource, and what the server made of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Reported {
+    pub(crate) of: ApiType,
     pub(crate) planned: CanonicalHash,
     pub(crate) stored: Option<CanonicalHash>,
     pub(crate) at: Moment,
@@ -185,6 +186,31 @@ impl Shared {
 
     pub(crate) fn note_reported(&self, reader: &Reader, reported: Reported) {
         lock(&self.reported).insert(reader.clone(), reported);
+    }
+
+    /// Resources whose status is not the one we stored: somebody else wrote it and it is said anew, or the resource is
+    /// gone and forgotten. A kind need not be woken by its own status for that.
+    pub(crate) fn overwritten(&self, kind: ApiType, touched: &[ObjectKey]) -> Vec<Wake> {
+        let reported = lock(&self.reported);
+        let readers = touched.iter().flat_map(|key| {
+            self.queues.keys().map(|name| Reader {
+                kind: name,
+                key: key.clone(),
+            })
+        });
+        let stored = readers.filter_map(|reader| {
+            let last = reported.get(&reader).filter(|last| last.of == kind)?;
+            Some((reader, last.stored.clone()))
+        });
+        let stored: Vec<_> = stored.collect();
+        drop(reported);
+        self.view(|view| {
+            stored
+                .into_iter()
+                .filter(|(reader, stored)| view.status_hash(kind, &reader.key) != *stored)
+                .map(|(reader, _)| Wake::now(reader.kind, reader.key, Why("status")))
+                .collect()
+        })
     }
 
     /// The resource is gone: nothing of it is kept.

@@ -36,7 +36,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// Why a watch ended.
 #[derive(Debug, thiserror::Error)]
 enum Break {
-    #[error("{0}")]
+    #[error("{}", sentence(.0))]
     Client(#[from] kube::Error),
     #[error("the server forgot the version we had (410); listing again")]
     Expired,
@@ -50,6 +50,14 @@ enum Break {
     NoVersion,
     #[error("the server ended the answer early")]
     Cut,
+}
+
+/// The server's own words, where it said any.
+fn sentence(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("the server answered {}: {}", status.code, status.message),
+        other => other.to_string(),
+    }
 }
 
 /// Where watch events go, and what is told about breaks.
@@ -78,13 +86,20 @@ pub(crate) async fn run(client: kube::Client, kind: ApiType, namespace: Option<S
         }
         let Err(problem) = ended else { continue };
         match &problem {
-            Break::Expired => resume = None,
+            // Nothing is wrong with the server: list again at once.
+            Break::Expired => {
+                resume = None;
+                failures = 0;
+            }
             // A server without streaming lists refuses the parameter; take pages from then on.
             Break::Client(kube::Error::Api(status)) if streaming && resume.is_none() && is_refusal(status.code) => {
                 streaming = false;
                 continue;
             }
-            Break::Client(kube::Error::Api(status)) if status.code == 410 => resume = None,
+            Break::Client(kube::Error::Api(status)) if status.code == 410 => {
+                resume = None;
+                failures = 0;
+            }
             _ => {}
         }
         failures += 1;

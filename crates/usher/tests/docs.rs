@@ -84,6 +84,24 @@ impl Document {
         self.path.strip_prefix(&*ROOT).unwrap().display().to_string()
     }
 
+    /// Every block is marked, and none that is run would disturb others.
+    fn check(&self) {
+        for block in &self.blocks {
+            let at = format!("{}:{}", self.shown(), block.line);
+            assert!(
+                MARKS.contains(&block.mark.as_str()),
+                "{at}: a block is marked {:?}; take `sh` if it is to be run, else one of {MARKS:?}",
+                block.mark
+            );
+            for words in NOT_TO_BE_RUN.iter().filter(|_| block.mark == "sh") {
+                assert!(
+                    !block.text.contains(words),
+                    "{at}: {words:?} is not for a test: mark it `text`"
+                );
+            }
+        }
+    }
+
     fn commands(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().filter(|block| block.mark == "sh")
     }
@@ -105,20 +123,7 @@ fn documents() -> Vec<Document> {
 #[test]
 fn every_block_says_what_it_is() {
     for document in documents() {
-        for block in &document.blocks {
-            let at = format!("{}:{}", document.shown(), block.line);
-            assert!(
-                MARKS.contains(&block.mark.as_str()),
-                "{at}: a block is marked {:?}; take `sh` if it is to be run, else one of {MARKS:?}",
-                block.mark
-            );
-            for words in NOT_TO_BE_RUN.iter().filter(|_| block.mark == "sh") {
-                assert!(
-                    !block.text.contains(words),
-                    "{at}: {words:?} is not for a test: mark it `text`"
-                );
-            }
-        }
+        document.check();
     }
 }
 
@@ -315,6 +320,7 @@ impl Stage {
 
     /// All of a document's commands, each shown before it is run.
     fn play(&self, document: &Document) -> (ExitStatus, String) {
+        document.check();
         let mut script = String::new();
         for block in document.commands() {
             let at = format!("{}:{}", document.shown(), block.line);

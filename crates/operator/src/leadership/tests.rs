@@ -52,37 +52,37 @@ fn timings_that_cannot_work_are_refused_with_flag_and_fix() {
     let cases = [
         (
             timing(0, 1, 1),
-            "--lease-duration is 0ns; set it to whole seconds, from 1s to 3600s",
+            "--lease-seconds is 0ns; set it to whole seconds, from 1s to 3600s",
         ),
         (
             timing(4_000, 1, 100),
-            "--lease-duration is 4000s; set it to whole seconds, from 1s to 3600s",
+            "--lease-seconds is 4000s; set it to whole seconds, from 1s to 3600s",
         ),
         (
             LeaseTiming {
                 duration: Duration::from_millis(1_500),
                 ..timing(1, 1, 1)
             },
-            "--lease-duration is 1.5s; set it to whole seconds, from 1s to 3600s",
+            "--lease-seconds is 1.5s; set it to whole seconds, from 1s to 3600s",
         ),
         (
             timing(15, 2, 15),
-            "--lease-margin is 15s; set it to at least 300ms (clocks drift) and less than --lease-duration (15s)",
+            "--lease-margin-ms is 15s; set it to at least 300ms (clocks drift) and less than --lease-seconds (15s)",
         ),
         (
             LeaseTiming {
                 margin: Duration::from_millis(299),
                 ..timing(15, 2, 5)
             },
-            "--lease-margin is 299ms; set it to at least 300ms (clocks drift) and less than --lease-duration (15s)",
+            "--lease-margin-ms is 299ms; set it to at least 300ms (clocks drift) and less than --lease-seconds (15s)",
         ),
         (
             timing(15, 10, 5),
-            "--lease-renew-every is 10s; set it above 0 and below 10s, which is --lease-duration less --lease-margin",
+            "--lease-renew-ms is 10s; set it above 0 and below 10s, which is --lease-seconds less --lease-margin-ms",
         ),
         (
             timing(15, 0, 5),
-            "--lease-renew-every is 0ns; set it above 0 and below 10s, which is --lease-duration less --lease-margin",
+            "--lease-renew-ms is 0ns; set it above 0 and below 10s, which is --lease-seconds less --lease-margin-ms",
         ),
     ];
     for (timing, message) in cases {

@@ -83,14 +83,14 @@ impl LeaseTiming {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
     /// Not whole seconds, or none, or too many.
-    #[error("--lease-duration is {duration:?}; set it to whole seconds, from 1s to {}s", LeaseTiming::LONGEST.as_secs())]
+    #[error("--lease-seconds is {duration:?}; set it to whole seconds, from 1s to {}s", LeaseTiming::LONGEST.as_secs())]
     Duration {
         /// As given.
         duration: Duration,
     },
     /// Too small for drifting clocks, or nothing would be left to act in.
     #[error(
-        "--lease-margin is {margin:?}; set it to at least {least:?} (clocks drift) and less than --lease-duration \
+        "--lease-margin-ms is {margin:?}; set it to at least {least:?} (clocks drift) and less than --lease-seconds \
          ({duration:?})"
     )]
     Margin {
@@ -103,8 +103,8 @@ pub enum TimingError {
     },
     /// The lease would end before its first renewal.
     #[error(
-        "--lease-renew-every is {renew_every:?}; set it above 0 and below {below:?}, which is --lease-duration less \
-         --lease-margin"
+        "--lease-renew-ms is {renew_every:?}; set it above 0 and below {below:?}, which is --lease-seconds less \
+         --lease-margin-ms"
     )]
     RenewEvery {
         /// As given.

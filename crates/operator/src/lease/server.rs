@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
@@ -15,6 +16,8 @@ pub(super) enum Mood {
     Hang,
     /// Does it, and does not say so.
     ActAndHang,
+    /// Does it, and says so this much later.
+    Late(Duration),
     Refuse(u16, &'static str),
 }
 
@@ -75,6 +78,9 @@ impl Api {
                 if matches!(mood, Mood::Hang | Mood::ActAndHang) {
                     std::future::pending::<()>().await;
                 }
+                if let Mood::Late(late) = mood {
+                    tokio::time::sleep(late).await;
+                }
                 let (code, body) = answer;
                 let response = Response::builder()
                     .status(code)
@@ -93,7 +99,7 @@ impl Server {
         let answer = match mood {
             Mood::Hang => (StatusCode::OK, json!({})),
             Mood::Refuse(code, reason) => status(code, reason),
-            Mood::Fine | Mood::ActAndHang => self.act(method, body),
+            Mood::Fine | Mood::ActAndHang | Mood::Late(_) => self.act(method, body),
         };
         (mood, answer)
     }

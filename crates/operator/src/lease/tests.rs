@@ -152,6 +152,22 @@ async fn when_the_first_is_gone_without_a_word_the_second_waits_it_out() {
 }
 
 #[tokio::test]
+async fn the_hold_counts_from_before_the_request_and_not_from_the_answer() {
+    let api = Api::new();
+    let patient = LeaseTiming {
+        renew_every: Duration::from_secs(10),
+        margin: Duration::from_secs(10),
+        ..STEADY
+    };
+    api.with(|server| server.next = VecDeque::from([Mood::Fine, Mood::Late(Duration::from_millis(500))]));
+    let mut operator = Operator::start(&api, "one", patient);
+    until("the server has it", || api.with(|server| server.lease.is_some())).await;
+    let stored_by = operator.clock.monotonic();
+    operator.until(true).await;
+    assert!(operator.shared.held_until().unwrap() <= stored_by + patient.valid_for());
+}
+
+#[tokio::test]
 async fn a_polite_stop_hands_over_at_once() {
     let api = Api::new();
     let first = Operator::leading(&api, "one", STEADY).await;
@@ -377,9 +393,9 @@ async fn what_cannot_work_is_refused_before_anything_is_asked() {
     let mut bad = config("one", STEADY);
     bad.timing.renew_every = bad.timing.duration;
     let error = start(bad).await.unwrap_err();
-    assert!(error.to_string().contains("--lease-renew-every"), "{error}");
+    assert!(error.to_string().contains("--lease-renew-ms"), "{error}");
     let error = start(config("", STEADY)).await.unwrap_err();
-    assert!(error.to_string().contains("--lease-identity"), "{error}");
+    assert!(error.to_string().contains("--identity"), "{error}");
     assert_eq!(error.class(), ErrorClass::Validation);
     assert!(api.with(|server| server.requests.is_empty()));
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use usher_engine::ObjectKey;
+use usher_engine::hash::CanonicalHash;
 
 use crate::queue::Why;
 use crate::record::{ApiType, Record, Unreadable};
@@ -282,6 +283,11 @@ impl View {
     /// Uid and revision of an object, whatever its type; of the newest version, also where that cannot be read.
     pub fn identity(&self, kind: ApiType, key: &ObjectKey) -> Option<(Arc<str>, u64)> {
         self.stores.get(&kind)?.identity(key)
+    }
+
+    /// Hash of an object's status, whatever its type.
+    pub(crate) fn status_hash(&self, kind: ApiType, key: &ObjectKey) -> Option<CanonicalHash> {
+        self.stores.get(&kind)?.status_hash(key)
     }
 
     /// How many events this view has taken in.

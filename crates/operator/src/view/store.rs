@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use usher_engine::ObjectKey;
+use usher_engine::hash::CanonicalHash;
 
 use super::Event;
 use crate::record::{self, Record, Unreadable};
@@ -107,6 +108,7 @@ pub(super) trait AnyStore: Send + Sync {
     fn apply(&mut self, event: Event, seen: u64) -> Applied;
     fn progress(&self) -> Progress;
     fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)>;
+    fn status_hash(&self, key: &ObjectKey) -> Option<CanonicalHash>;
     fn count(&self) -> usize;
     fn as_any(&self) -> &dyn Any;
     fn as_any_mut(&mut self) -> &mut dyn Any;
@@ -170,6 +172,10 @@ impl<R: Record> AnyStore for Store<R> {
             .get(key)
             .cloned()
             .or_else(|| self.entries.get(key).map(shown))
+    }
+
+    fn status_hash(&self, key: &ObjectKey) -> Option<CanonicalHash> {
+        self.entries.get(key)?.record.meta().status_hash.clone()
     }
 
     fn count(&self) -> usize {

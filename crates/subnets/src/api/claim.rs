@@ -34,7 +34,7 @@ pub struct SubnetClaimSpec {
     /// The pool's name, in the same namespace. It need not exist yet.
     #[schemars(length(min = 1, max = 253))]
     pub pool_ref: String,
-    /// Whom the block is for. The same clusterID in the same pool is the same block.
+    /// Whom the block is for.
     #[serde(rename = "clusterID")]
     #[schemars(regex(pattern = r"^[a-z0-9.-]{1,63}$"))]
     pub cluster_id: String,

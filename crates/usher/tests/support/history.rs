@@ -160,6 +160,19 @@ impl History {
         came.ok().map(|()| begun.elapsed())
     }
 
+    /// Waits until the change of this revision was heard of.
+    pub async fn until_revision(&self, revision: &str) {
+        let revision: u64 = revision.parse().unwrap();
+        let mut changed = self.changed.clone();
+        let wait = async {
+            while !self.lock().entries.iter().any(|entry| entry.revision == revision) {
+                changed.changed().await.unwrap();
+            }
+        };
+        let heard = tokio::time::timeout(DEADLINE, wait).await;
+        assert!(heard.is_ok(), "revision {revision} was not heard of");
+    }
+
     /// Waits until so many changes were heard of, or until `at_most` has passed.
     pub async fn until_heard(&self, entries: usize, at_most: Duration) {
         let mut changed = self.changed.clone();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Event, Namespace};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use usher_subnets::api::{ClaimPhase, Subnet, SubnetClaim, SubnetPool};
@@ -121,6 +121,20 @@ impl World {
         self.try_claim(name, spec).await.unwrap()
     }
 
+    /// An object as its user wrote it, past our own types.
+    pub async fn post(&self, plural: &str, object: &Value) -> kube::Result<Value> {
+        let path = format!("/apis/plexaubnet.io/v1alpha1/namespaces/{}/{plural}", self.namespace);
+        let request = http::Request::post(path).header("content-type", "application/json");
+        self.client
+            .request(request.body(object.to_string().into_bytes()).unwrap())
+            .await
+    }
+
+    /// As [`World::post`], by kind, name and spec.
+    pub async fn raw(&self, plural: &str, kind: &str, name: &str, spec: &Value) -> kube::Result<Value> {
+        self.post(plural, &manifest(kind, name, spec.clone())).await
+    }
+
     /// Many claims, many at a time.
     pub async fn claim_all(&self, claims: impl IntoIterator<Item = (String, Value)>) {
         futures::stream::iter(claims)
@@ -157,13 +171,14 @@ impl World {
         self.pools.patch(name, &PatchParams::default(), &patch).await.unwrap()
     }
 
-    /// Writes a status by hand, as nobody should.
+    /// Writes a status by hand, as nobody should, and returns when it was heard of.
     pub async fn scribble<K>(&self, api: &Api<K>, name: &str, status: Value)
     where
-        K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+        K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
     {
         let patch = Patch::Merge(json!({"status": status}));
-        api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+        let written = api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+        self.history.until_revision(&written.resource_version().unwrap()).await;
     }
 
     /// Waits until the state is as wanted, and says how long that took.

@@ -69,10 +69,10 @@ impl Source {
             "mod" | "lib" | "main" => folder.to_path_buf(),
             _ => folder.join(stem),
         };
-        let parts = match self.only_tests {
-            true => vec![0..self.text.len()],
-            false => test_parts(&self.code),
-        };
+        let mut parts = test_parts(&self.code);
+        if self.only_tests {
+            parts.push(0..self.text.len());
+        }
         let mut files = Vec::new();
         for part in parts {
             // The path of a module is a string, so it is looked for where strings are.

@@ -1,0 +1,114 @@
+//! Watches into the view: every event is applied, and wakes whom it concerns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::metrics::KindLabel;
+use crate::queue::Why;
+use crate::record::ApiType;
+use crate::serve::Health;
+use crate::shared::Shared;
+use crate::view::{Event, Wake};
+use crate::watch as watches;
+
+/// Starts the watches one after the other, each when the one before has its first list: a kind may rely on a later
+/// type's list being newer than an earlier one's.
+pub(crate) async fn feed_in_order(
+    shared: Arc<Shared>,
+    namespace: Option<String>,
+    health: Health,
+    synced: watch::Sender<Vec<ApiType>>,
+) {
+    let mut running = JoinSet::new();
+    let (problem, _) = watch::channel(String::new());
+    for kind in shared.view(|view| view.types().to_vec()) {
+        let feed = Feed {
+            shared: shared.clone(),
+            health: health.clone(),
+            synced: synced.clone(),
+            problem: problem.clone(),
+        };
+        running.spawn(watches::run(
+            shared.clients.watch.clone(),
+            kind,
+            namespace.clone(),
+            feed,
+        ));
+        let mut now_synced = synced.subscribe();
+        if now_synced.wait_for(|unsynced| !unsynced.contains(&kind)).await.is_err() {
+            return;
+        }
+    }
+    while running.join_next().await.is_some() {}
+}
+
+/// Feeds the view and wakes whom that concerns.
+struct Feed {
+    shared: Arc<Shared>,
+    health: Health,
+    synced: watch::Sender<Vec<ApiType>>,
+    problem: watch::Sender<String>,
+}
+
+impl watches::Sink for Feed {
+    fn event(&mut self, kind: ApiType, event: Event) {
+        let healed = matches!(event, Event::ListDone { .. } | Event::Resumed);
+        let listed = matches!(event, Event::ListDone { .. });
+        let label = KindLabel { kind: kind.kind };
+        let (outcome, unsynced, count) = self.shared.change(|view| {
+            let outcome = view.apply(kind, event);
+            let count = view.counts().find(|(t, _)| *t == kind).map_or(0, |(_, n)| n);
+            (outcome, if listed { view.unsynced() } else { Vec::new() }, count)
+        });
+        if let Some(unreadable) = &outcome.unreadable {
+            tracing::error!(kind = kind.kind, object = unreadable.object, "{unreadable}");
+            self.shared.metrics.unreadable.get_or_create(&label).inc();
+        }
+        self.shared
+            .metrics
+            .records
+            .get_or_create(&label)
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+        let waiting = self.shared.waiting_for(kind, &outcome.touched, outcome.advanced);
+        let echoes = waiting.into_iter().map(|r| Wake::now(r.kind, r.key, Why("echo")));
+        let overwritten = self.shared.overwritten(kind, &outcome.touched);
+        self.shared.wake(echoes.chain(outcome.wakes).chain(overwritten));
+        if healed {
+            self.health.set(kind.plural, Ok(()));
+        }
+        if listed {
+            tracing::info!(kind = kind.kind, objects = count, "list complete");
+            self.shared.metrics.lists.get_or_create(&label).inc();
+            self.synced.send_replace(unsynced);
+        }
+    }
+
+    fn broke(&mut self, kind: ApiType, problem: &str, wait: Duration) {
+        let at = self.shared.clock.wall();
+        self.shared.change(|view| view.apply(kind, Event::Interrupted { at }));
+        self.shared
+            .metrics
+            .watch_breaks
+            .get_or_create(&KindLabel { kind: kind.kind })
+            .inc();
+        let hint = hint(problem);
+        let sentence = format!("watch of {} broke: {problem}{hint}", kind.plural);
+        tracing::warn!(kind = kind.kind, again_in_ms = wait.as_millis(), "{sentence}");
+        self.health.set(kind.plural, Err(sentence.clone()));
+        self.problem.send_replace(sentence);
+    }
+}
+
+/// What to do about the two problems that do not go away by themselves.
+fn hint(problem: &str) -> &'static str {
+    if problem.contains("404") || problem.contains("could not find the requested resource") {
+        "; the CRD is not installed: `usher crds | kubectl apply --server-side -f -`"
+    } else if problem.contains("403") || problem.contains("forbidden") {
+        "; the operator lacks the right to list and watch it: `usher install`, or see deploy/rbac.yaml"
+    } else {
+        ""
+    }
+}
