@@ -66,6 +66,11 @@ impl Test {
                 .env("USHER_K8S_DIR", run.guarded.folder.path())
                 .env("USHER_XTASK", xtask)
                 .env("USHER_TOOLS", &tools.bin);
+            // kubectl for those who have none of their own.
+            if let Some(path) = std::env::var_os("PATH") {
+                let folders = std::env::split_paths(&path).chain([tools.bin.clone()]);
+                command.envs(std::env::join_paths(folders).map(|path| ("PATH", path)));
+            }
             run.command(&mut command)
         })
     }

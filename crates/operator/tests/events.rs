@@ -255,7 +255,6 @@ async fn real() -> (kube::Client, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a real API server: USHER_TEST_KUBECONFIG"]
 async fn kubectl_describe_shows_what_was_told() {
     let (client, kubeconfig) = real().await;
     let namespace = format!("usher-events-{}", std::process::id());

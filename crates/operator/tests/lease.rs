@@ -135,7 +135,6 @@ impl Candidate {
 }
 
 #[tokio::test]
-#[ignore = "needs a real API server: USHER_TEST_KUBECONFIG"]
 async fn when_the_first_dies_the_second_takes_over_and_never_both() {
     let place = Place::new().await;
     let mut first = place.start("first", BRIEF);
@@ -164,7 +163,6 @@ async fn when_the_first_dies_the_second_takes_over_and_never_both() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real API server: USHER_TEST_KUBECONFIG"]
 async fn a_polite_release_is_taken_over_at_once() {
     let place = Place::new().await;
     let mut first = place.start("first", LONG);
@@ -191,7 +189,6 @@ async fn a_polite_release_is_taken_over_at_once() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real API server: USHER_TEST_KUBECONFIG"]
 async fn a_lease_that_is_edited_or_deleted_by_hand_is_lost_at_once() {
     let place = Place::new().await;
     let mut one = place.start("one", LONG);
@@ -219,7 +216,6 @@ async fn a_lease_that_is_edited_or_deleted_by_hand_is_lost_at_once() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real API server: USHER_TEST_KUBECONFIG"]
 async fn without_the_right_it_says_what_is_missing() {
     let place = Place::new().await;
     let mut nobody = place.config.clone();

@@ -16,7 +16,6 @@ use usher_operator::webhook::{WebhookConfig, Webhooks};
 use super::server::{DAY, HandClock, Running, config, eventually, routes};
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a real API server: USHER_TEST_KUBECONFIG"]
 async fn an_api_server_is_served_through_a_change_of_authority() {
     let path = std::env::var("USHER_TEST_KUBECONFIG")
         .expect("this test needs a real API server: set USHER_TEST_KUBECONFIG to the path of a kubeconfig");
