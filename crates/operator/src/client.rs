@@ -53,6 +53,11 @@ pub fn fenced(config: &kube::Config, may_send: MaySend) -> Result<kube::Client, 
     build(config, "writer", Some(may_send))
 }
 
+/// As [`fenced`], for events, on connections of its own: they tell what the leader did, and only the leader tells it.
+pub(crate) fn telling(config: &kube::Config, may_send: MaySend) -> Result<kube::Client, ClientError> {
+    build(config, "events", Some(may_send))
+}
+
 /// A client for reading, for one named purpose, on its own connections.
 pub fn reading(config: &kube::Config, role: &str) -> Result<kube::Client, ClientError> {
     build(config, role, None)

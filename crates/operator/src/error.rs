@@ -133,7 +133,7 @@ impl Failure {
                 return Failure::Unknown {
                     verb,
                     object,
-                    problem: other.to_string(),
+                    problem: words(&other),
                 };
             }
         };
@@ -174,6 +174,20 @@ impl Failure {
             },
         }
     }
+}
+
+/// An error with its causes: "client error (Connect)" alone does not say that the connection was refused.
+pub(crate) fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 #[cfg(test)]

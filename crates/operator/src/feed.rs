@@ -53,6 +53,18 @@ struct Feed {
     problem: watch::Sender<String>,
 }
 
+/// A mapper or a derived value panicked: what it missed cannot be made up for in this process, only by reading all anew.
+impl Drop for Feed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let sentence =
+                "a watch ended badly, its type is no longer followed; restart, and please report this as a bug";
+            tracing::error!("{sentence}");
+            self.health.end(sentence);
+        }
+    }
+}
+
 impl watches::Sink for Feed {
     fn event(&mut self, kind: ApiType, event: Event) {
         let healed = matches!(event, Event::ListDone { .. } | Event::Resumed);

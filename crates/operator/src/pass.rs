@@ -53,6 +53,11 @@ pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<Objec
         return Ended::new(Finish::Again(NOT_LEADING_AGAIN), "not_leader");
     }
 
+    // And only when the server is ready for it: neither news nor the echo of what did get through ends a wait it asked for.
+    if let Some(wait) = shared.held_back(&reader) {
+        return Ended::new(Finish::Again(wait), "held_back");
+    }
+
     // 2. Read your own writes. The echo wakes us again.
     if let Some((of, object)) = shared.unseen(&reader) {
         tracing::debug!(kind = K::NAME, key = %job.key, waits_for = %object, of = of.kind, "own write not in view yet");
@@ -133,7 +138,10 @@ fn failed<R: Record>(pass: &Pass, resource: &R, kind: &'static str, doing: &'sta
             return Ended::new(if awaited { Finish::Done } else { Finish::Failed }, "moved");
         }
         Failure::NotLeader { .. } => return Ended::new(Finish::Again(NOT_LEADING_AGAIN), "not_leader"),
-        Failure::TooMany { wait, .. } => Finish::RetryAfter(*wait),
+        Failure::TooMany { wait, .. } => {
+            pass.shared().hold_back(pass.reader(), *wait);
+            Finish::RetryAfter(*wait)
+        }
         Failure::Forbidden { .. } => Finish::RetryAfter(REFUSED_AGAIN),
         other if other.class() == ErrorClass::Transient => Finish::Failed,
         // Tried again only when something changes.
@@ -298,3 +306,6 @@ pub(crate) fn preview<K: Kind>(
         },
     })
 }
+
+#[cfg(test)]
+mod tests;

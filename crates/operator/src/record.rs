@@ -171,3 +171,6 @@ fn read_meta(object: &DynamicObject) -> Result<Meta, String> {
         },
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use usher_engine::{ErrorClass, ObjectKey};
 
 use crate::boxed::PreviewInput;
 pub use crate::boxed::{AnyKind, boxed};
+use crate::client::MaySend;
 use crate::clock::{Clock, SystemClock};
 use crate::dispatch::dispatch;
 use crate::error::Failure;
@@ -147,17 +148,18 @@ impl Operator {
             Some(_) => SharedLeadership::never_held(),
             None => SharedLeadership::without_lease(),
         };
-        let may_send = {
+        let may_send: MaySend = {
             let (leadership, clock) = (leadership.clone(), clock.clone());
             Arc::new(move || leadership.may_act(clock.monotonic()))
         };
+        let telling = crate::client::telling(config, may_send.clone())?;
         let clients = Clients {
             watch: crate::client::reading(config, "watch")?,
             write: crate::client::fenced(config, may_send)?,
         };
         let lease_client = crate::client::reading(config, "lease")?;
         let instance = EventSettings::new(settings.identity.clone());
-        let (events, writer) = events::open(crate::client::reading(config, "events")?, instance, clock.clone());
+        let (events, writer) = events::open(telling, instance, clock.clone());
         let mut operator = Self::assemble(kinds, settings, clients, lease_client, clock, leadership, events);
         operator.event_writer = Some(writer);
         Ok(operator)
@@ -219,8 +221,11 @@ impl Operator {
             event_writer,
         } = self;
         let mut tasks: JoinSet<Result<(), RunError>> = JoinSet::new();
-        // The lease and the health server outlive the dispatchers: they stop when those have drained.
+        // Events and the health server outlive the dispatchers: they stop when those have drained. The lease outlives
+        // the events, which only its holder writes.
         let (late_stop, late) = watch::channel(false);
+        let (last_stop, last) = watch::channel(false);
+        let (telling, told) = oneshot::channel::<()>();
         if let Some(address) = settings.health_address {
             let (health, registry, late) = (health.clone(), registry.clone(), late.clone());
             let listener = serve::bind(address, "--health-address").await?;
@@ -230,12 +235,15 @@ impl Operator {
             let late = late.clone();
             tasks.spawn(async move {
                 writer.run(late).await;
+                drop(telling);
                 Ok(())
             });
+        } else {
+            drop(telling);
         }
         if let Some(config) = settings.lease.clone() {
-            let (leadership, clock, late) = (shared.leadership.clone(), shared.clock.clone(), late.clone());
-            tasks.spawn(async move { Ok(lease::run(lease_client, config, leadership, clock, late).await?) });
+            let (leadership, clock) = (shared.leadership.clone(), shared.clock.clone());
+            tasks.spawn(async move { Ok(lease::run(lease_client, config, leadership, clock, last).await?) });
         }
         let (synced, _) = watch::channel(shared.view(View::unsynced));
         let mut feeding = JoinSet::new();
@@ -271,6 +279,8 @@ impl Operator {
         dispatching.abort_all();
         feeding.abort_all();
         late_stop.send_replace(true);
+        let _ = tokio::time::timeout(Duration::from_secs(3), told).await;
+        last_stop.send_replace(true);
         let _ = tokio::time::timeout(Duration::from_secs(5), async {
             while tasks.join_next().await.is_some() {}
         })

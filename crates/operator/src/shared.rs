@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 use usher_engine::hash::CanonicalHash;
@@ -72,6 +73,7 @@ pub(crate) struct Shared {
     reported: Mutex<BTreeMap<Reader, Reported>>,
     told: Mutex<BTreeMap<Reader, BTreeSet<&'static str>>>,
     failed: Mutex<BTreeMap<Reader, String>>,
+    not_before: Mutex<BTreeMap<Reader, Moment>>,
     pub(crate) queues: BTreeMap<&'static str, Arc<QueueHandle>>,
     pub(crate) clients: Clients,
     pub(crate) clock: Arc<dyn Clock>,
@@ -123,6 +125,7 @@ impl Shared {
             reported: Mutex::default(),
             told: Mutex::default(),
             failed: Mutex::default(),
+            not_before: Mutex::default(),
             queues,
             clients,
             clock,
@@ -217,6 +220,7 @@ impl Shared {
     pub(crate) fn forget(&self, reader: &Reader) {
         lock(&self.reported).remove(reader);
         lock(&self.told).remove(reader);
+        lock(&self.not_before).remove(reader);
         self.succeeded(reader);
     }
 
@@ -239,6 +243,23 @@ impl Shared {
         if before.as_deref() != Some(note) {
             self.emit(kind, meta, "StepFailed", note, true);
         }
+    }
+
+    /// The server asked this reader to wait (429): nothing is to be tried before that, whatever wakes it.
+    pub(crate) fn hold_back(&self, reader: &Reader, wait: Duration) {
+        let until = self.clock.monotonic() + wait;
+        lock(&self.not_before).insert(reader.clone(), until);
+    }
+
+    /// How long this reader is still held back.
+    pub(crate) fn held_back(&self, reader: &Reader) -> Option<Duration> {
+        let mut not_before = lock(&self.not_before);
+        let left = not_before.get(reader)?.since(self.clock.monotonic());
+        if left.is_zero() {
+            not_before.remove(reader);
+            return None;
+        }
+        Some(left)
     }
 
     /// A pass went well: the next failure is news.

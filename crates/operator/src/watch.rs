@@ -56,7 +56,7 @@ enum Break {
 fn sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("the server answered {}: {}", status.code, status.message),
-        other => other.to_string(),
+        other => crate::error::words(other),
     }
 }
 

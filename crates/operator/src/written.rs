@@ -41,7 +41,9 @@ struct Pending {
 /// All writes whose echo has not been seen. Bounded by the writes in flight between an answer and its echo.
 #[derive(Debug, Default)]
 pub struct Written {
-    by_reader: BTreeMap<Reader, BTreeMap<(ApiType, ObjectKey), Pending>>,
+    /// A later write to an object does not stand for an earlier one: it may be seen where that is not (a conflict, say,
+    /// with a version older than ours).
+    by_reader: BTreeMap<Reader, BTreeMap<(ApiType, ObjectKey), Vec<Pending>>>,
     by_object: BTreeMap<(ApiType, ObjectKey), BTreeSet<Reader>>,
 }
 
@@ -50,20 +52,20 @@ impl Written {
     pub fn note(&mut self, reader: &Reader, kind: ApiType, object: &ObjectKey, expect: Expect, view: &View) {
         let at = (kind, object.clone());
         self.by_object.entry(at.clone()).or_default().insert(reader.clone());
-        self.by_reader.entry(reader.clone()).or_default().insert(
-            at,
-            Pending {
-                expect,
-                after: view.seen(),
-            },
-        );
+        let pending = Pending {
+            expect,
+            after: view.seen(),
+        };
+        let of_reader = self.by_reader.entry(reader.clone()).or_default();
+        of_reader.entry(at).or_default().push(pending);
     }
 
     /// What the view has not shown yet of this reader's writes; what it has shown is forgotten.
     pub fn unseen(&mut self, reader: &Reader, view: &View) -> Option<(ApiType, ObjectKey)> {
         let pending = self.by_reader.get_mut(reader)?;
         pending.retain(|(kind, object), pending| {
-            let seen = is_seen(view, *kind, object, pending);
+            pending.retain(|pending| !is_seen(view, *kind, object, pending));
+            let seen = pending.is_empty();
             if seen && let Some(readers) = self.by_object.get_mut(&(*kind, object.clone())) {
                 readers.remove(reader);
                 if readers.is_empty() {
@@ -96,7 +98,8 @@ impl Written {
 
     /// Number of writes whose echo is outstanding.
     pub fn outstanding(&self) -> usize {
-        self.by_reader.values().map(BTreeMap::len).sum()
+        let pending = self.by_reader.values().flat_map(BTreeMap::values);
+        pending.map(Vec::len).sum()
     }
 }
 

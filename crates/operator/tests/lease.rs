@@ -1,5 +1,5 @@
 //! The lease task against a real API server. Run it with
-//! `USHER_TEST_KUBECONFIG=… cargo test -p usher-operator --test lease -- --ignored`.
+//! `USHER_TEST_KUBECONFIG=… cargo test -p usher-operator --test lease`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::sync::Arc;

@@ -71,7 +71,7 @@ impl Run {
             json!({"cidr": "fd00::/124", "strategy": "Buddy", "defaultBlockSize": 126, "maxBlockSize": 128}),
         );
         let operators = vec![Operator::start(&server), Operator::start(&server)];
-        let tight = seed % 3 != 0;
+        let tight = !seed.is_multiple_of(3);
         let dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         Self {
             server,

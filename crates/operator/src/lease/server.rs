@@ -79,7 +79,7 @@ impl Api {
                     std::future::pending::<()>().await;
                 }
                 if let Mood::Late(late) = mood {
-                    tokio::time::sleep(late).await; // edge: a server that answers late, on paused time
+                    tokio::time::sleep(late).await; // edge: a server that answers late
                 }
                 let (code, body) = answer;
                 let response = Response::builder()

@@ -399,3 +399,19 @@ async fn what_cannot_work_is_refused_before_anything_is_asked() {
     assert_eq!(error.class(), ErrorClass::Validation);
     assert!(api.with(|server| server.requests.is_empty()));
 }
+
+#[test]
+fn an_empty_holder_is_none_and_a_duration_that_is_none_is_not_said() {
+    let read = |spec: Value| {
+        let lease = json!({"metadata": {"resourceVersion": "7"}, "spec": spec});
+        super::view(&serde_json::from_value(lease).unwrap())
+    };
+    let seen = read(json!({"holderIdentity": "", "leaseDurationSeconds": 0}));
+    assert_eq!((seen.holder, seen.duration_seconds, seen.transitions), (None, None, 0));
+    let seen = read(json!({"holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 3}));
+    assert_eq!(
+        (seen.holder.as_deref(), seen.duration_seconds, seen.transitions),
+        (Some("a"), Some(15), 3)
+    );
+    assert_eq!(seen.rv, "7");
+}

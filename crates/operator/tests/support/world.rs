@@ -120,6 +120,9 @@ pub struct World {
     log: Vec<(Object, bool)>,
     /// How often it was restored.
     pub restored: u64,
+    /// The highest revision of a future that never was. None of them is used again: where a revision could mean two
+    /// things, no guard is worth anything, which is why etcd is restored with `--bump-revision`.
+    lost: u64,
 }
 
 impl World {
@@ -157,7 +160,7 @@ impl World {
 
     pub fn delete(&mut self, of: usize, key: &ObjectKey) -> Option<u64> {
         let mut object = self.objects.remove(&(of, key.clone()))?;
-        self.revision += 1;
+        self.revision = self.revision.max(self.lost) + 1;
         object.revision = self.revision;
         self.log.push((object, true));
         Some(self.revision)
@@ -165,6 +168,7 @@ impl World {
 
     /// Back to how it was at `revision`; what came later never was.
     pub fn restore(&mut self, revision: u64) {
+        self.lost = self.lost.max(self.revision);
         self.log.retain(|(object, _)| object.revision <= revision);
         self.objects = (0..TYPES.len()).flat_map(|of| self.at(of, revision)).collect();
         self.revision = revision;
@@ -191,7 +195,7 @@ impl World {
     }
 
     fn store(&mut self, mut object: Object) -> u64 {
-        self.revision += 1;
+        self.revision = self.revision.max(self.lost) + 1;
         object.revision = self.revision;
         self.objects.insert((object.of, object.key.clone()), object.clone());
         self.log.push((object, false));

@@ -338,7 +338,7 @@ fn run(ops: &[Op]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(config(2_000))]
+    #![proptest_config(config(4_000))]
 
     #[test]
     fn a_writer_begins_neither_before_its_echo_nor_never(ops in ops(false)) {

@@ -90,6 +90,20 @@ fn a_newer_version_that_cannot_be_read_ends_the_wait_too() {
     assert!(!lab.waits());
 }
 
+/// Created while the view still showed the object's predecessor; then changed, as that predecessor.
+#[test]
+fn a_refused_write_does_not_stand_for_the_one_before_it() {
+    let mut lab = Lab::new();
+    lab.list(&[object(1, 5)], 5);
+    lab.note(Expect::Revision(8));
+    lab.note(Expect::Newer(5));
+    assert_eq!(lab.written.outstanding(), 2);
+    lab.view.apply(TYPES[0], Event::Deleted(object(1, 7).dynamic()));
+    assert!(lab.waits(), "the predecessor is gone, ours has not come");
+    lab.view.apply(TYPES[0], Event::Applied(object(2, 8).dynamic()));
+    assert!(!lab.waits());
+}
+
 #[test]
 fn a_deletion_is_waited_for_until_that_incarnation_is_gone() {
     let mut lab = Lab::new();

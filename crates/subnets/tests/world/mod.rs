@@ -529,7 +529,7 @@ impl Operator {
             }
             Request::RevokeSent { pool, uid, cidr } => {
                 let exists = server.get(SUBNETS, &objects::subnet_name(pool.name(), *cidr));
-                if answered && !exists.is_some_and(|o| text(o, "/spec/claimRef/uid") == &**uid) {
+                if answered && exists.is_none_or(|o| text(o, "/spec/claimRef/uid") != &**uid) {
                     self.account(pool, |account| account.revoke(uid));
                     self.wake(POOL, pool);
                 }

@@ -60,7 +60,12 @@ fn mask(line: &str) -> String {
         return format!("{indent}{label}: …");
     }
     let words: Vec<String> = line.split(' ').map(mask_word).collect();
-    words.join(" ").trim_end().to_owned()
+    let line = words.join(" ");
+    // Behind an age stand as many blanks as its own length leaves.
+    match line.split_once("AGE  ") {
+        Some((before, after)) => format!("{before}AGE  {}", after.trim_start()),
+        None => line.trim_end().to_owned(),
+    }
 }
 
 /// A time, or an age as kubectl writes it (`3s`, `2m5s`).
