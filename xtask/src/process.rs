@@ -24,12 +24,19 @@ pub(crate) struct ProcessId {
     pub(crate) start_ticks: u64,
 }
 
+fn threads(pid: i32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+}
+
 impl ProcessId {
     /// The running process of that pid; `None` when there is none, or it only waits to be reaped.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (state, start_ticks) = parse_stat(&stat)?;
-        (!matches!(state, 'Z' | 'X')).then_some(Self { pid, start_ticks })
+        // A process of many threads is a zombie as soon as its first one has ended; its sockets and locks are held until
+        // the last one has.
+        let ended = matches!(state, 'Z' | 'X') && threads(pid) <= 1;
+        (!ended).then_some(Self { pid, start_ticks })
     }
 
     pub(crate) fn of_child(child: &Child) -> Option<Self> {

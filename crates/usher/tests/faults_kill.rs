@@ -29,7 +29,7 @@ async fn killed_at_fifty_random_moments_everything_ends_right() {
             operator.until_ready().await;
             world.history.until_heard(moment, Duration::from_secs(2)).await;
         }
-        tokio::time::sleep(Duration::from_micros(chance.between(0, 20_000))).await;
+        tokio::time::sleep(Duration::from_micros(chance.between(0, 20_000))).await; // edge: the moment itself is random
         operator.kill();
     }
     let issued = load.issued();

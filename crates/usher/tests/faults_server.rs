@@ -58,7 +58,7 @@ async fn a_server_that_dies_hangs_or_forgets_is_survived_without_a_restart() {
     for seconds in [2, 12] {
         moment(&mut chance).await;
         plane.signal(SERVER, Signal::SIGSTOP);
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        tokio::time::sleep(Duration::from_secs(seconds)).await; // edge: how long the server is silent
         plane.signal(SERVER, Signal::SIGCONT);
         work_goes_on(&world, &mut operator, &format!("{seconds} s of silence")).await;
     }

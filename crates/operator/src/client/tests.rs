@@ -94,6 +94,12 @@ fn get() -> Request<Vec<u8>> {
         .unwrap()
 }
 
+/// Nothing here waits for an answer that may not come.
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    let ended = tokio::time::timeout(Duration::from_secs(20), what).await;
+    ended.expect("the fence breaks the connection")
+}
+
 async fn failure(client: &kube::Client) -> Failure {
     let error = client.request_text(get()).await.unwrap_err();
     Failure::from_client("get", "ConfigMap ns/x".into(), error)
@@ -156,7 +162,7 @@ async fn a_request_already_begun_is_not_finished_past_the_lease() {
     assert!(begun.starts_with(b"PUT / HTTP/1.1"));
     leading.set(false);
     let mut rest = Vec::new();
-    theirs.read_to_end(&mut rest).await.unwrap();
+    within(theirs.read_to_end(&mut rest)).await.unwrap();
     assert!(
         rest.len() <= PIPE,
         "only what was on the wire when the lease ended: {} bytes",
@@ -196,7 +202,7 @@ async fn a_write_cut_off_by_the_fence_counts_as_unknown() {
     let request = Request::put("/api/v1/namespaces/ns/configmaps/x")
         .body(vec![b'x'; BODY])
         .unwrap();
-    let error = client.request_text(request).await.unwrap_err();
+    let error = within(client.request_text(request)).await.unwrap_err();
     begun.notified().await;
     let failure = Failure::from_client("update", "ConfigMap ns/x".into(), error);
     assert!(matches!(failure, Failure::Unknown { .. }), "{failure}");

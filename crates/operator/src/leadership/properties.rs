@@ -118,8 +118,9 @@ proptest! {
     ) {
         let mut world = world(&setups, ways, &faults);
         world.run(FAULTS_UNTIL, |_| false).map_err(TestCaseError::fail)?;
-        // Requests now take at most a quarter of the shortest time limit.
-        let limit = setups.iter().map(|s| micros(s.timing.request_timeout())).min().unwrap_or(0);
+        // Requests now take at most a quarter of the shortest time limit, and of what a renewal has until the hold ends.
+        let has = |t: LeaseTiming| t.request_timeout().min(t.valid_for() - t.renew_every);
+        let limit = setups.iter().map(|s| micros(has(s.timing))).min().unwrap_or(0);
         let leg = limit * leg / 800;
         world.calm(vec![Way { there: leg, back: leg, lost: Lost::Nothing }]);
         prop_assert!(world.run(FAULTS_UNTIL + 200 * SECOND, World::settled).map_err(TestCaseError::fail)?);

@@ -26,12 +26,13 @@ fn message(seen: &Seen) -> &str {
 
 /// Events about a Greeting that were sent to the server, created or counted up.
 fn told(lab: &Lab, name: &str, reason: &str) -> usize {
-    let sent = lab.proxy.seen(&of("events"));
-    let about = |seen: &&Seen| {
-        let event = &seen.body;
-        event["regarding"]["name"] == name && event["reason"] == reason
+    let created = lab.proxy.seen(&of("events").and("/events"));
+    let about = |seen: &&Seen| seen.body["regarding"]["name"] == name && seen.body["reason"] == reason;
+    let counts = |seen: &Seen| {
+        let event = seen.body["metadata"]["name"].as_str().unwrap().to_owned();
+        1 + lab.proxy.seen(&on("PATCH", event)).len()
     };
-    sent.iter().filter(about).count()
+    created.iter().filter(about).map(counts).sum()
 }
 
 /// J13. The ConfigMap is made, its echo does not come: whatever wakes the Greeting, it is not made again.

@@ -177,7 +177,7 @@ async fn what_a_pool_never_grants_is_an_error_with_the_limits_and_recovers_when_
         ("wider-than-pool", json!({"blockSize": 8}), &["spec.blockSize /8"]),
         (
             "exact-too-small",
-            json!({"requestedCIDR": "10.0.1.0/30"}),
+            json!({"requestedCIDR": "10.0.77.0/30"}),
             &["spec.requestedCIDR", "/18 to /28"],
         ),
         (
