@@ -134,15 +134,17 @@ async fn what_the_server_refuses_is_told_on_the_object_and_not_tried_again() {
         let object = format!("create ConfigMap {}/huge: refused", lab.namespace);
         assert!(note.contains(&object) && note.contains("Too long"), "{note}");
         lab.until_calm("marker").await;
+        let logged = || {
+            lab.logs
+                .with(&["WARN", &format!("{}/huge", lab.namespace), "validation"])
+                .len()
+        };
+        eventually("each try is logged", async || logged() == lab.creations("huge").0).await;
         let (asked, done) = lab.creations("huge");
         assert!(
             asked <= 2 && done == 0,
             "asked {asked} times: once, and once for the echo of its own status"
         );
-        let lines = lab
-            .logs
-            .with(&["WARN", &format!("{}/huge", lab.namespace), "validation"]);
-        assert_eq!(lines.len(), asked, "each is logged");
     })
     .await;
 }
