@@ -157,11 +157,15 @@ impl Pass {
         self.write("delete", kind, &meta.key, Some(version), call).await
     }
 
-    /// Reads one object past the view, from a quorum. `None`: it does not exist.
+    /// Reads one object past the view, from a quorum. `None`: it does not exist; that its type is not served at present is
+    /// no proof of that.
     pub async fn get(&self, kind: ApiType, key: &ObjectKey) -> Result<Option<DynamicObject>, Failure> {
         let api = self.api(kind, key);
-        self.read("get", kind, name(kind, key), async { api.get_opt(key.name()).await })
-            .await
+        match self.read("get", kind, name(kind, key), api.get(key.name())).await {
+            Ok(object) => Ok(Some(object)),
+            Err(Failure::Gone { .. }) => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Reads all objects of a type in a namespace past the view, from a quorum.
@@ -169,19 +173,22 @@ impl Pass {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.shared.clients.write.clone(), namespace, &kind.resource());
         let object = format!("{} in {namespace}", kind.plural);
-        let call = async {
-            let mut params = ListParams::default().limit(500);
-            let mut items = Vec::new();
-            loop {
-                let page = api.list(&params).await?;
-                items.extend(page.items);
-                match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => params = params.continue_token(&token),
-                    None => return Ok(items),
-                }
+        let mut params = ListParams::default().limit(500);
+        let mut items = Vec::new();
+        loop {
+            // Each page has its own time: a long list is not a slow one.
+            let page = self.read("list", kind, object.clone(), api.list(&params)).await?;
+            items.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(items),
             }
-        };
-        self.read("list", kind, object, call).await
+        }
+    }
+
+    /// This process's wall clock.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.shared.clock.wall()
     }
 
     fn api(&self, kind: ApiType, key: &ObjectKey) -> Api<DynamicObject> {

@@ -52,7 +52,7 @@ pub enum Failure {
         wait: Duration,
     },
     /// We lack the right.
-    #[error("{verb} {object}: forbidden ({problem}); grant it with `usher install`, or see deploy/rbac.yaml")]
+    #[error("{verb} {object}: forbidden ({problem}); {}", remedy(problem))]
     Forbidden {
         /// What was asked.
         verb: &'static str,
@@ -173,6 +173,17 @@ impl Failure {
                 problem: format!("{code}: {problem}"),
             },
         }
+    }
+}
+
+/// What to do about a 401 or 403. The API server has one code for three things.
+fn remedy(problem: &str) -> &'static str {
+    if problem.contains("exceeded quota") {
+        "raise the namespace's ResourceQuota, or free some of it"
+    } else if problem.contains("Unauthorized") {
+        "the operator's credentials are not accepted: check its kubeconfig or ServiceAccount token"
+    } else {
+        "grant it with `usher install`, or see deploy/rbac.yaml"
     }
 }
 

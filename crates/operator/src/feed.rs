@@ -23,13 +23,11 @@ pub(crate) async fn feed_in_order(
     synced: watch::Sender<Vec<ApiType>>,
 ) {
     let mut running = JoinSet::new();
-    let (problem, _) = watch::channel(String::new());
     for kind in shared.view(|view| view.types().to_vec()) {
         let feed = Feed {
             shared: shared.clone(),
             health: health.clone(),
             synced: synced.clone(),
-            problem: problem.clone(),
         };
         running.spawn(watches::run(
             shared.clients.watch.clone(),
@@ -50,7 +48,6 @@ struct Feed {
     shared: Arc<Shared>,
     health: Health,
     synced: watch::Sender<Vec<ApiType>>,
-    problem: watch::Sender<String>,
 }
 
 /// A mapper or a derived value panicked: what it missed cannot be made up for in this process, only by reading all anew.
@@ -109,8 +106,7 @@ impl watches::Sink for Feed {
         let hint = hint(problem);
         let sentence = format!("watch of {} broke: {problem}{hint}", kind.plural);
         tracing::warn!(kind = kind.kind, again_in_ms = wait.as_millis(), "{sentence}");
-        self.health.set(kind.plural, Err(sentence.clone()));
-        self.problem.send_replace(sentence);
+        self.health.set(kind.plural, Err(sentence));
     }
 }
 

@@ -142,9 +142,10 @@ fn failed<R: Record>(pass: &Pass, resource: &R, kind: &'static str, doing: &'sta
             pass.shared().hold_back(pass.reader(), *wait);
             Finish::RetryAfter(*wait)
         }
-        Failure::Forbidden { .. } => Finish::RetryAfter(REFUSED_AGAIN),
+        // Rights, quotas and admission policies change without our being told.
+        Failure::Forbidden { .. } | Failure::Invalid { .. } => Finish::RetryAfter(REFUSED_AGAIN),
         other if other.class() == ErrorClass::Transient => Finish::Failed,
-        // Tried again only when something changes.
+        // What a kind itself finds wrong is tried again only when something changes.
         _ => Finish::Done,
     };
     tracing::warn!(kind, %key, doing, class = failure.class().label(), "{failure}");

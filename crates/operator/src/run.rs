@@ -264,8 +264,9 @@ impl Operator {
                 Some(ended) = tasks.join_next() => match ended {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => break Some(error),
-                    Err(panic) => tracing::error!("a task ended badly: {panic}"),
+                    Err(panic) => ended_badly(&health, &panic),
                 },
+                Some(Err(panic)) = dispatching.join_next() => ended_badly(&health, &panic),
             }
         };
         tracing::info!("stopping: passes under way finish, no new ones start");
@@ -346,4 +347,11 @@ impl Operator {
         }
         Ok(previews)
     }
+}
+
+/// A task that everything rests on panicked: only a restart helps, and `/healthz` asks for it.
+fn ended_badly(health: &Health, panic: &tokio::task::JoinError) {
+    let sentence = format!("a task of the operator ended badly ({panic}); restart, and please report this as a bug");
+    tracing::error!("{sentence}");
+    health.end(sentence);
 }

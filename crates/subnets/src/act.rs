@@ -13,7 +13,7 @@ use usher_operator::view::{View, Wake};
 
 use crate::api::FINALIZER;
 use crate::kinds::{CLAIM, POOL, SUBNET};
-use crate::ledger::{Account, Ledger};
+use crate::ledger::{Account, Ledger, Refusal};
 use crate::objects;
 use crate::observe::Confirmed;
 use crate::plan::claim::ClaimStep;
@@ -74,7 +74,14 @@ fn keeps(object: &DynamicObject, pool: &str) -> bool {
 
 /// Performs a claim's step.
 pub async fn claim(pass: &Pass, claim: &ClaimRecord, step: &ClaimStep) -> Result<(), Failure> {
-    let ClaimStep::CreateSubnet { pool, cidr } = step;
+    let (pool, cidr) = match step {
+        ClaimStep::CreateSubnet { pool, cidr } => (pool, cidr),
+        ClaimStep::QueueAgain { pool } => {
+            change(pass, pool, |account| account.queue_again(&claim.meta.uid));
+            pass.change(|_| ((), vec![Wake::now(POOL, pool.clone(), Why("retry"))]));
+            return Ok(());
+        }
+    };
     let uid = &claim.meta.uid;
     let granted = change(pass, pool, |account| match account.grants.get_mut(uid) {
         Some(grant) if grant.cidr == *cidr && grant.generation == claim.meta.generation => {
@@ -113,14 +120,25 @@ pub async fn claim(pass: &Pass, claim: &ClaimRecord, step: &ClaimStep) -> Result
                 Ok(())
             }
         },
-        // Refused for good: the range is nobody's.
-        Err(refused @ (Failure::Invalid { .. } | Failure::NamespaceEnding { .. } | Failure::NotLeader { .. })) => {
+        // Nothing was sent, or the answer is a plain no: the range is nobody's.
+        Err(Failure::NotLeader { object }) => {
             change(pass, pool, |account| {
                 if let Some(grant) = account.grants.get_mut(uid) {
                     grant.sent = false;
                 }
             });
-            Err(refused)
+            Err(Failure::NotLeader { object })
+        }
+        Err(no @ (Failure::Invalid { .. } | Failure::Forbidden { .. } | Failure::NamespaceEnding { .. })) => {
+            let refusal = Refusal {
+                at: pass.now(),
+                message: no.to_string(),
+            };
+            change(pass, pool, |account| account.refuse(uid, refusal));
+            let wakes = [(CLAIM, &claim.meta.key), (POOL, pool)];
+            let wakes = wakes.map(|(kind, key)| Wake::now(kind, key.clone(), Why("refused")));
+            pass.change(|_| ((), wakes.to_vec()));
+            Err(no)
         }
         other => other,
     }

@@ -85,6 +85,8 @@ pub struct Account {
     pub withdrawn: BTreeMap<Arc<str>, Seat>,
     /// Subnets whose commit was answered, while their echo is under way: subnet uid to claim uid.
     pub committed: BTreeMap<Arc<str>, Arc<str>>,
+    /// Claims whose Subnet the API server refused, by uid: they hold nothing and do not wait, until they ask again.
+    pub refused: BTreeMap<Arc<str>, Refusal>,
     claims: BTreeMap<Arc<str>, IpNet>,
     /// Names of Subnets that are taken by objects not in view, with the range we wanted.
     pub unseen: BTreeMap<Arc<str>, IpNet>,
@@ -94,6 +96,15 @@ pub struct Account {
     /// Claims that are not Bound, by uid. Those that have neither Subnet nor grant are in `waiting`.
     unserved: BTreeMap<Arc<str>, (Ask, Place, i64)>,
     waiting_count: usize,
+}
+
+/// A Subnet that the API server refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// When.
+    pub at: Timestamp,
+    /// In which words.
+    pub message: String,
 }
 
 /// One Subnet that holds a range.
@@ -164,6 +175,10 @@ impl Ledger {
             && let Some(account) = self.accounts.get_mut(&pool)
         {
             let stays = change.new.as_ref().filter(|new| new.pool == old.pool);
+            // A refusal was about that spec of that claim.
+            if stays.is_none_or(|new| new.meta.generation != old.meta.generation) {
+                account.refused.remove(&old.meta.uid);
+            }
             account.forget_claim(old, stays.is_some_and(|new| new.bound() == old.bound()));
             self.tidy(&pool);
         }
@@ -209,6 +224,20 @@ impl Account {
         {
             map.release(grant.cidr, &Holder::Grant(uid.clone()));
         }
+        self.line_up(uid);
+    }
+
+    /// The API server refused the claim's Subnet: its grant goes back, and it stands aside.
+    pub fn refuse(&mut self, uid: &Arc<str>, refusal: Refusal) {
+        if self.unserved.contains_key(uid) {
+            self.refused.insert(uid.clone(), refusal);
+        }
+        self.revoke(uid);
+    }
+
+    /// A refused claim asks again, in its old place.
+    pub fn queue_again(&mut self, uid: &Arc<str>) {
+        self.refused.remove(uid);
         self.line_up(uid);
     }
 
@@ -451,7 +480,7 @@ impl Account {
 
     /// Puts a claim where it belongs: in the queue if it is unserved, without Subnet and without grant; else out of it.
     fn line_up(&mut self, uid: &Arc<str>) {
-        let served = self.placed.contains_key(uid) || self.grants.contains_key(uid);
+        let served = self.placed.contains_key(uid) || self.grants.contains_key(uid) || self.refused.contains_key(uid);
         let Some((ask, place, generation)) = self.unserved.get(uid).filter(|_| !served).cloned() else {
             self.leave(uid);
             return;

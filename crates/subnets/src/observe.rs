@@ -55,7 +55,15 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
             .map(AsRef::as_ref)
             // One that is Allocated and marked for deletion counts: it stays as long as its claim does (R37).
             .filter(|s: &&SubnetRecord| s.claim_uid() == Some(&claim.meta.uid) && !s.withdrawn())
-            .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),
+            // The one it is Bound to, before any other.
+            .min_by_key(|s| {
+                (
+                    Some(s.cidr) != claim.bound(),
+                    !s.settled(),
+                    s.meta.created,
+                    s.meta.key.name(),
+                )
+            }),
         grant: account
             .and_then(|account| account.grants.get(&claim.meta.uid))
             .filter(|grant| grant.generation == claim.meta.generation),

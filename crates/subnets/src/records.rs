@@ -261,12 +261,21 @@ impl Record for ClaimRecord {
 }
 
 impl ClaimRecord {
-    /// The range the claim was promised. A Bound claim without a readable range was written by hand and counts as new.
+    /// The range the claim was promised. A Bound claim whose range cannot be read, or is not what it asks for, was
+    /// written by hand and counts as new.
     pub fn bound(&self) -> Option<IpNet> {
-        match self.status.phase {
-            Some(ClaimPhase::Bound) => self.status.allocated_cidr.as_deref().and_then(|text| text.parse().ok()),
-            _ => None,
-        }
+        let text = self
+            .status
+            .allocated_cidr
+            .as_deref()
+            .filter(|_| self.status.phase == Some(ClaimPhase::Bound))?;
+        let range: IpNet = text.parse().ok()?;
+        let asked = match self.ask {
+            Ask::Default => range.prefix_len() > 0,
+            Ask::Length(length) => range.prefix_len() == length,
+            Ask::Exact(exact) => range == exact,
+        };
+        (asked && range == range.trunc()).then_some(range)
     }
 
     /// Gone, as far as its range is concerned: being deleted, and nothing but the foreground deletion of its Subnet

@@ -155,6 +155,16 @@ fn claim_changed(view: &View, change: &Change<ClaimRecord>) -> Vec<Wake> {
         .into_iter()
         .collect();
     for claim in [old, new].into_iter().flatten() {
+        // A range that is promised, or no longer, changes what the pool has to give.
+        if old.map(|c| c.bound()) != new.map(|c| c.bound()) {
+            wakes.extend(
+                claim
+                    .meta
+                    .key
+                    .sibling(&claim.pool)
+                    .map(|pool| Wake::after(POOL, pool, Why::TIMER, COUNTERS_DUE)),
+            );
+        }
         // Row 7: its pool, old and new, and the Subnets it owns.
         if substantial(old.map(|c| &c.meta), new.map(|c| &c.meta)) {
             wakes.extend(

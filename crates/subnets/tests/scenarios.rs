@@ -3,7 +3,7 @@
 //!
 //! Commands: `pool NAME CIDR [key=value…]`, `claim NAME POOL [size=N|exact=CIDR]`, `subnet NAME POOL CIDR`,
 //! `edit pool|claim|subnet NAME key=value`, `annotate NAME key=value`, `delete pool|claim|subnet NAME`, `wait SECONDS`,
-//! `crash` (the operator loses its memory), `run` (until nothing is left to do), `get` (prints what there is).
+//! `policy refuses|allows` (an admission policy on new Subnets), `crash` (the operator loses its memory), `run` (until nothing is left to do), `get` (prints what there is).
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -102,6 +102,7 @@ impl Story {
             }
             ["delete", what, name] => drop(self.server.delete(kind(what), name, None).unwrap()),
             ["wait", seconds] => self.wait(seconds.parse().unwrap()),
+            ["policy", verdict] => self.server.refuses_subnets = *verdict == "refuses",
             ["crash"] => self.operator = Operator::start(&self.server),
             ["run"] => self.run(),
             ["get"] => self.print(),

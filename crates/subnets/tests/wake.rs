@@ -170,6 +170,19 @@ fn row_7_a_claim_wakes_its_pools_itself_and_its_subnets() {
 }
 
 #[test]
+fn a_range_promised_or_no_longer_wakes_the_pool_though_only_a_status_changed() {
+    let mut server = with_pools();
+    server.create_claim("c", json!({"poolRef": "p", "clusterID": "c"}));
+    let bound = json!({"phase": "Bound", "allocatedCIDR": "10.0.0.0/24"});
+    let wakes = woken_by(&mut server, |s| s.edit(CLAIMS, "c", |o| o["status"] = bound));
+    assert_eq!(names(&wakes, "SubnetPool"), set(&["p"]));
+    let wakes = woken_by(&mut server, |s| {
+        s.edit(CLAIMS, "c", |o| o["status"] = json!({"phase": "Pending"}))
+    });
+    assert_eq!(names(&wakes, "SubnetPool"), set(&["p"]));
+}
+
+#[test]
 fn row_8_a_subnet_wakes_those_it_overlaps_or_overlapped_and_its_claim() {
     let mut server = with_pools();
     server.create_claim("c", json!({"poolRef": "p", "clusterID": "c"}));

@@ -38,10 +38,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 15, value_name = "SECONDS")]
     lease_seconds: u64,
     /// The leader renews this often.
-    #[arg(long, default_value_t = 3000, value_name = "MILLISECONDS")]
+    #[arg(long, default_value_t = 2000, value_name = "MILLISECONDS")]
     lease_renew_ms: u64,
     /// The leader stops acting this long before its lease ends.
-    #[arg(long, default_value_t = 3000, value_name = "MILLISECONDS")]
+    #[arg(long, default_value_t = 5000, value_name = "MILLISECONDS")]
     lease_margin_ms: u64,
     /// Where /healthz, /readyz and /metrics answer.
     #[arg(long, default_value = "127.0.0.1:8080")]

@@ -14,12 +14,13 @@ use nix::sys::signal::Signal;
 use support::audit::Request;
 use support::history::{Now, Seen};
 use support::load::{self, Load};
+use support::operator::LEASE_SECONDS;
 use support::{Chance, Operator, World, rights};
 
 const KILLS: usize = 20;
 const PAUSES: usize = 20;
-/// As `Launch::lease` has it.
-const LEASE: SignedDuration = SignedDuration::from_secs(2);
+/// How long a lease holds.
+const LEASE: SignedDuration = SignedDuration::from_secs(LEASE_SECONDS);
 
 /// The operators of this test. Each has its own ServiceAccount, named as it is in the lease: the audit log tells them
 /// apart, also two lives of one place.
@@ -152,19 +153,14 @@ fn no_past_leader_writes(world: &World, requests: &[Request]) -> String {
             "I12: a write by one who does not hold the lease (since {}): {request:#?}",
             last.received
         );
-        // The lease runs from the last renewal; whoever writes past its end writes without one, taken over or not.
-        let left = LEASE - request.received.duration_since(last.received);
-        assert!(
-            left > SignedDuration::ZERO,
-            "I12: {left:?} after the lease's end: {request:#?}"
-        );
-        closest = closest.min(left);
+        // How long before the lease's end it was received. Not a verdict: the server may have had no processor meanwhile.
+        closest = closest.min(LEASE - request.received.duration_since(last.received));
         writes += 1;
     }
     assert!(writes > 1_000, "too little was written: {writes}");
     format!(
-        "{writes} writes, all by the holder at the time ({changes} changes of holder, {} renewals; the closest began \
-         {closest:?} before its lease's end)",
+        "{writes} writes, all by the holder at the time ({changes} changes of holder, {} renewals; the closest was \
+         received {closest:?} before its lease's end)",
         holds.len()
     )
 }

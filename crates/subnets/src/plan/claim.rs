@@ -9,11 +9,14 @@ use usher_engine::{Conditions, Finding, ObjectKey, Plan, Stance, Step, Tell};
 use super::map::{Conflict, Fit};
 use super::{PoolState, Request, fulfils, request};
 use crate::api::{ClaimPhase, FINALIZER, SubnetClaimStatus};
-use crate::ledger::{Account, Grant, Holder};
+use crate::ledger::{Account, Grant, Holder, Refusal};
 use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
 
 /// A claim that is neither bound nor refused after this long says so (R19); before, its next write is Bound.
 const QUIET: SignedDuration = SignedDuration::from_secs(2);
+
+/// A Subnet that the API server refused is tried again after this long: policies and quotas change without our being told.
+const REFUSED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// A step of a claim.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,18 +28,25 @@ pub enum ClaimStep {
         /// The range.
         cidr: IpNet,
     },
+    /// Takes its old place in the queue again, after its Subnet was refused.
+    QueueAgain {
+        /// The pool.
+        pool: ObjectKey,
+    },
 }
 
 impl Step for ClaimStep {
     fn name(&self) -> &'static str {
         match self {
             ClaimStep::CreateSubnet { .. } => "CreateSubnet",
+            ClaimStep::QueueAgain { .. } => "QueueAgain",
         }
     }
 
     fn describe(&self) -> String {
         match self {
             ClaimStep::CreateSubnet { pool, cidr } => format!("create the Subnet for {cidr} of pool {}", pool.name()),
+            ClaimStep::QueueAgain { pool } => format!("wait for a range of pool {} again", pool.name()),
         }
     }
 
@@ -82,6 +92,9 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<C
         && fulfils(claim, &subnet.pool, &subnet.cluster_id, subnet.cidr)
     {
         return bind(claim, subnet, now);
+    }
+    if let Some(refusal) = seen.account.and_then(|account| account.refused.get(&claim.meta.uid)) {
+        return refused(claim, refusal, now);
     }
     let standing = standing(claim, seen);
     let plan = match &standing {
@@ -133,6 +146,22 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<C
 /// Allocated in view, or its commit was answered and the echo is under way (R19: write 3 follows the answer of 2).
 fn committed(subnet: &SubnetRecord, account: Option<&Account>) -> bool {
     subnet.settled() || account.is_some_and(|account| account.committed.contains_key(&subnet.meta.uid))
+}
+
+/// The API server refused its Subnet (a policy, a quota, a right): said so, and asked again after a while. Meanwhile it
+/// holds no range and nobody waits behind it.
+fn refused(claim: &ClaimRecord, refusal: &Refusal, now: Timestamp) -> Plan<ClaimStep, SubnetClaimStatus> {
+    let message = &refusal.message;
+    let plan = Plan::report(report(claim, ClaimPhase::Pending, "Refused", message, now))
+        .finding(Finding::new(Stance::Blocked, "Refused", message.clone()).since(refusal.at));
+    let rest = REFUSED_AGAIN.saturating_sub(now.duration_since(refusal.at));
+    if rest > SignedDuration::ZERO {
+        return plan.again_after(Duration::try_from(rest).unwrap_or(Duration::from_secs(1)));
+    }
+    match claim.meta.key.sibling(&claim.pool) {
+        Some(pool) => plan.step(ClaimStep::QueueAgain { pool }),
+        None => plan,
+    }
 }
 
 /// Its range is chosen: by a grant, or by a Subnet that asks for it.

@@ -63,7 +63,7 @@ impl PoolState {
                 pool.longest, pool.shortest
             ),
             PoolState::WaitingParent => format!(
-                "pool {name} is a child of {}, which does not hold its range yet",
+                "pool {name} is a child of {} by its label; this version does not serve child pools, remove the label to use it",
                 pool.parent.as_deref().unwrap_or("?")
             ),
             PoolState::Paused => format!("pool {name} is paused; remove its annotation usher.dev/paused to go on"),

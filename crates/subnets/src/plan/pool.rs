@@ -265,7 +265,12 @@ fn serve(
     let left = waiting(pool, account).saturating_sub(granted);
     if granted == room && left > 0 {
         // More would fit, perhaps; go on when these are placed, and let others have their turn.
-        plan = plan.again_after(Duration::from_millis(20));
+        let soon = if room > 0 {
+            Duration::from_millis(20)
+        } else {
+            Duration::from_secs(1)
+        };
+        plan = plan.again_after(soon);
     } else if left > 0 {
         plan = plan.finding(Finding::new(
             Stance::Waiting,

@@ -329,7 +329,8 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan
         };
     }
     let Some(marked) = subnet.meta.deleting else {
-        return if ours || seen.owners == Owners::Gone {
+        // R33: what was made by hand is never deleted by us.
+        return if subnet.claim.is_some() {
             keep().step(SubnetStep::Delete {
                 why: "its claim is gone".into(),
             })

@@ -24,7 +24,7 @@ use usher_operator::view::{Event, View, Wake};
 use usher_operator::written::{Expect, Reader, Written};
 use usher_subnets::api::FINALIZER;
 use usher_subnets::kinds::{CLAIM, Claims, POOL, Pools, SUBNET, Subnets};
-use usher_subnets::ledger::Ledger;
+use usher_subnets::ledger::{Ledger, Refusal};
 use usher_subnets::observe::Confirmed;
 use usher_subnets::plan::claim::ClaimStep;
 use usher_subnets::plan::pool::PoolStep;
@@ -59,6 +59,8 @@ pub struct Server {
     objects: BTreeMap<(ApiType, ObjectKey), Value>,
     pub log: Vec<Entry>,
     now: Timestamp,
+    /// A policy refuses every Subnet that an operator creates.
+    pub refuses_subnets: bool,
 }
 
 fn text<'v>(object: &'v Value, path: &str) -> &'v str {
@@ -432,7 +434,14 @@ impl Operator {
     }
 
     fn claim_step(&mut self, claim: &ClaimRecord, step: &ClaimStep) -> Option<Request> {
-        let ClaimStep::CreateSubnet { pool, cidr } = step;
+        let (pool, cidr) = match step {
+            ClaimStep::CreateSubnet { pool, cidr } => (pool, cidr),
+            ClaimStep::QueueAgain { pool } => {
+                self.account(pool, |account| account.queue_again(&claim.meta.uid));
+                self.wake(POOL, pool);
+                return None;
+            }
+        };
         let granted = self.account(pool, |account| match account.grants.get_mut(&claim.meta.uid) {
             Some(grant) if grant.cidr == *cidr => {
                 grant.sent = true;
@@ -489,6 +498,16 @@ impl Operator {
             }
             Request::CreateSubnet { pool, claim, cidr } => {
                 let name = objects::subnet_name(pool.name(), *cidr);
+                if server.refuses_subnets {
+                    let refusal = Refusal {
+                        at: server.now(),
+                        message: "a policy says no".into(),
+                    };
+                    self.account(pool, |account| account.refuse(&claim.meta.uid, refusal));
+                    self.wake(CLAIM, &claim.meta.key);
+                    self.wake(POOL, pool);
+                    return;
+                }
                 match server.create(SUBNETS, objects::subnet(&name, claim, *cidr)) {
                     Ok(revision) => noted = Some((SUBNETS, key(&name), Expect::Revision(revision))),
                     Err(_) if answered => self.name_taken(server, pool, claim, &name, *cidr),
@@ -628,6 +647,7 @@ impl Operator {
                     && claim.bound().is_none()
                     && claim.meta.deleting.is_none()
                     && !account.grants.contains_key(uid)
+                    && !account.refused.contains_key(uid)
                     && !of_pool.iter().any(|s| s.claim_uid() == Some(uid))
             });
             assert_eq!(account.waiting_count(), waiting.count(), "waiting");

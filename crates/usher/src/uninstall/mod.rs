@@ -81,6 +81,12 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed
         wait_for_pods(cluster, namespace, &progress).await?;
         lease::wait_until_free(cluster, namespace, &progress).await?;
     }
+    // Counted anew: until it stopped, the operator may have put its finalizer on more.
+    let left = if args.dry_run {
+        left
+    } else {
+        Left::count(cluster, scope).await?
+    };
     if left.finalized() > 0 {
         finalizers::remove(cluster, scope, &left, args.dry_run, &mut progress).await?;
     }

@@ -71,7 +71,7 @@ async fn a_candidate_that_somebody_wrote_allocated_by_hand_is_reported_and_takes
     world.subnet("liar", "pool", "10.0.0.0/27").await;
     world
         .until("it failed", |now| {
-            phase(&now.subnets["liar"]) == Some(SubnetPhase::Failed)
+            now.subnets.get("liar").and_then(phase) == Some(SubnetPhase::Failed)
         })
         .await;
     world

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -136,8 +137,18 @@ impl ControlPlane {
         self.command(&["kill", component]);
     }
 
+    /// Its port may have been given to somebody else meanwhile, who may go again.
     pub fn revive(&self, component: &str) {
-        self.command(&["start", component]);
+        let begun = Instant::now();
+        loop {
+            let output = self.run(&["start", component]).unwrap();
+            if output.status.success() {
+                return;
+            }
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let taken = said.contains("address already in use") && begun.elapsed() < Duration::from_secs(60);
+            assert!(taken, "xtask k8s start {component}: {said}");
+        }
     }
 
     /// etcd forgets all history up to now.

@@ -15,6 +15,9 @@ use super::history::DEADLINE;
 /// Lines of the log that a failure shows.
 const SHOWN: usize = 150;
 
+/// How long a lease holds, in tests that have one.
+pub const LEASE_SECONDS: i64 = 3;
+
 /// How it is to be started.
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -42,20 +45,17 @@ impl Launch {
         self
     }
 
-    /// With a lease in its namespace, of 2 s: as short as whole seconds and a busy machine allow.
+    /// With a lease in its namespace. Short, so that a test need not wait long for a take-over; and half of it is margin,
+    /// so that a request sent in time is received in time also by a server that has no processor for a second.
     pub fn lease(mut self, identity: &str) -> Self {
-        let namespace = self.namespace.clone().unwrap();
-        let words = [
-            "--lease-namespace",
-            &namespace,
-            "--lease-seconds",
-            "2",
-            "--lease-renew-ms",
-            "300",
-            "--lease-margin-ms",
-            "700",
-        ];
-        self.lease = words.map(str::to_owned).to_vec();
+        let flag = |name: &str, value: &str| [name.to_owned(), value.to_owned()];
+        self.lease = [
+            flag("--lease-namespace", self.namespace.as_deref().unwrap()),
+            flag("--lease-seconds", &LEASE_SECONDS.to_string()),
+            flag("--lease-renew-ms", "300"),
+            flag("--lease-margin-ms", &(LEASE_SECONDS * 500).to_string()),
+        ]
+        .concat();
         self.identity = identity.to_owned();
         self
     }
