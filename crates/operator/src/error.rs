@@ -178,7 +178,7 @@ impl Failure {
 
 /// What to do about a 401 or 403. The API server has one code for three things.
 fn remedy(problem: &str) -> &'static str {
-    if problem.contains("exceeded quota") {
+    if problem.contains("quota") {
         "raise the namespace's ResourceQuota, or free some of it"
     } else if problem.contains("Unauthorized") {
         "the operator's credentials are not accepted: check its kubeconfig or ServiceAccount token"
