@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use usher_subnets::api::SubnetPhase;
+use usher_subnets::api::{Subnet, SubnetPhase};
 
 use crate::support::invariants::phase;
 use crate::support::world::eventually;
@@ -142,6 +142,13 @@ async fn i8_pool_status_equals_a_recount_while_claims_of_random_sizes_come_and_g
         let (gone, left): (Vec<_>, Vec<_>) = names.drain(..).partition(|_| chance.between(0, 1) == 0);
         world.unclaim_all(gone).await;
         names = left;
+        world
+            .until("what was deleted is gone", |now| {
+                let live = |name: &String| now.claims.contains_key(name);
+                let names_one = |s: &Subnet| s.spec.claim_ref.as_ref().is_some_and(|claim| live(&claim.name));
+                now.claims.len() == names.len() && now.subnets.values().all(names_one)
+            })
+            .await;
     }
     world.until_exact("four").await;
     world.until_exact("six").await;
@@ -166,7 +173,10 @@ async fn a7_shrinking_excluding_or_moving_a_pool_takes_nothing_from_anybody() {
             .until("outOfRange is right", |now| {
                 let conflicted = now.condition("pool", "Conflicted").map(|(_, reason, _)| reason);
                 let expected = if count > 0 { "OutOfRange" } else { "NoConflict" };
-                now.pools["pool"].status.as_ref().unwrap().out_of_range == count
+                now.pools["pool"]
+                    .status
+                    .as_ref()
+                    .is_some_and(|s| s.out_of_range == count)
                     && conflicted.as_deref() == Some(expected)
             })
             .await;

@@ -154,6 +154,9 @@ async fn an_operator_of_one_namespace_touches_no_other() {
     }
     here.until_bound(&["claim"]).await;
     here.until_exact("pool").await;
+    there
+        .until("both are there", |now| !now.pools.is_empty() && !now.claims.is_empty())
+        .await;
     there.history.now(|now| {
         assert!(now.subnets.is_empty() && now.claims["claim"].status.is_none() && now.pools["pool"].status.is_none());
         assert!(now.pools["pool"].finalizers().is_empty());

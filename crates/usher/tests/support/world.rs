@@ -14,6 +14,7 @@ use usher_subnets::api::{ClaimPhase, Subnet, SubnetClaim, SubnetPool};
 use super::audit::Audit;
 use super::control_plane::Server;
 use super::history::{DEADLINE, History, Now};
+use super::invariants::settled;
 use super::operator::Launch;
 use super::recount;
 
@@ -165,10 +166,11 @@ impl World {
             .await;
     }
 
-    /// Changes part of a pool's spec.
-    pub async fn edit_pool(&self, name: &str, spec: Value) -> SubnetPool {
+    /// Changes part of a pool's spec, and returns when it was heard of.
+    pub async fn edit_pool(&self, name: &str, spec: Value) {
         let patch = Patch::Merge(json!({"spec": spec}));
-        self.pools.patch(name, &PatchParams::default(), &patch).await.unwrap()
+        let edited = self.pools.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        self.history.until_revision(&edited.resource_version().unwrap()).await;
     }
 
     /// Writes a status by hand, as nobody should, and returns when it was heard of.
@@ -203,10 +205,15 @@ impl World {
         );
     }
 
-    /// Waits until all of these claims are Bound.
+    /// Waits until all of these claims are Bound, and their Subnets were heard of, which come by another watch.
     pub async fn until_bound(&self, names: &[&str]) -> Duration {
         let what = format!("{} claims are Bound: {names:?}", names.len());
-        self.until(&what, |now| names.iter().all(|name| now.is_bound(name)))
+        let has_its_subnet = |now: &Now, name: &str| {
+            let status = now.claims.get(name).and_then(|claim| claim.status.as_ref());
+            let subnet = status.and_then(|status| now.subnets.get(status.subnet_ref.as_deref()?));
+            now.is_bound(name) && subnet.is_some_and(settled)
+        };
+        self.until(&what, |now| names.iter().all(|name| has_its_subnet(now, name)))
             .await
     }
 
