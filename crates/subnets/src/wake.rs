@@ -93,8 +93,19 @@ fn subnet_changed(view: &View, change: &Change<SubnetRecord>) -> Vec<Wake> {
                 .into_iter()
                 .map(|key| Wake::now(SUBNET, key, why)),
         );
+        if let Some(claim) = subnet.claim_uid() {
+            wakes.extend(twins(view, subnet.meta.key.namespace(), claim, why));
+        }
     }
     dedup(wakes)
+}
+
+/// The Subnets of one claim, where there are several: all but one are to go (R30), and which one stays may be clear now.
+fn twins(view: &View, namespace: &str, claim: &str, why: Why) -> Vec<Wake> {
+    let owned: Vec<_> = view.by::<SubnetRecord>(BY_OWNER, namespace, claim).collect();
+    let several = owned.len() > 1;
+    let keys = owned.into_iter().filter(|_| several).map(|s| s.meta.key.clone());
+    keys.map(|key| Wake::now(SUBNET, key, why)).collect()
 }
 
 /// Other Subnets of the pool that overlap this one: those in the map, and the withdrawn ones, which may come back.
@@ -164,6 +175,7 @@ fn claim_changed(view: &View, change: &Change<ClaimRecord>) -> Vec<Wake> {
                     .sibling(&claim.pool)
                     .map(|pool| Wake::after(POOL, pool, Why::TIMER, COUNTERS_DUE)),
             );
+            wakes.extend(twins(view, claim.meta.key.namespace(), &claim.meta.uid, why));
         }
         // Row 7: its pool, old and new, and the Subnets it owns.
         if substantial(old.map(|c| &c.meta), new.map(|c| &c.meta)) {

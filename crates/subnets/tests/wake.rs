@@ -183,6 +183,26 @@ fn a_range_promised_or_no_longer_wakes_the_pool_though_only_a_status_changed() {
 }
 
 #[test]
+fn r30_when_it_is_clear_which_of_two_subnets_a_claim_keeps_both_are_woken() {
+    let mut server = with_pools();
+    server.create_claim("c", json!({"poolRef": "p", "clusterID": "c"}));
+    let uid = server.get(CLAIMS, "c").unwrap()["metadata"]["uid"].clone();
+    for (name, cidr) in [("one", "10.0.0.0/24"), ("two", "10.0.9.0/24")] {
+        let mut subnet = by_hand(name, "p", cidr);
+        subnet["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "SubnetClaim", "name": "c", "uid": uid}]);
+        subnet["spec"]["claimRef"] = json!({"name": "c", "uid": uid});
+        server.create(SUBNETS, subnet).unwrap();
+    }
+    let bound = json!({"phase": "Bound", "allocatedCIDR": "10.0.0.0/24", "subnetRef": "one"});
+    let wakes = woken_by(&mut server, |s| s.edit(CLAIMS, "c", |o| o["status"] = bound));
+    assert_eq!(names(&wakes, "Subnet"), set(&["one", "two"]));
+    let allocated = json!({"phase": "Allocated"});
+    let wakes = woken_by(&mut server, |s| s.edit(SUBNETS, "one", |o| o["status"] = allocated));
+    assert_eq!(names(&wakes, "Subnet"), set(&["one", "two"]));
+}
+
+#[test]
 fn row_8_a_subnet_wakes_those_it_overlaps_or_overlapped_and_its_claim() {
     let mut server = with_pools();
     server.create_claim("c", json!({"poolRef": "p", "clusterID": "c"}));
