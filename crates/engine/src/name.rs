@@ -29,6 +29,24 @@ pub fn hashed(long: &str, base: &str, keep: usize) -> String {
     if head.is_empty() { hex } else { format!("{head}-{hex}") }
 }
 
+/// Characters of a suffix: none that makes words, none that looks like another.
+const SUFFIX: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Length of a suffix, as Kubernetes' generateName has it.
+const SUFFIX_LENGTH: usize = 5;
+
+/// `base-xxxxx`, with a suffix made from `seed`: looks like a generated name, and is the same after every restart.
+pub fn suffixed(base: &str, seed: &str) -> String {
+    let kept: String = base.chars().take(MAX_NAME_LENGTH - 1 - SUFFIX_LENGTH).collect();
+    let digest = sha2::Sha256::digest(seed.as_bytes());
+    let suffix: String = digest
+        .iter()
+        .take(SUFFIX_LENGTH)
+        .filter_map(|byte| SUFFIX.get(usize::from(*byte) % SUFFIX.len()))
+        .map(|byte| char::from(*byte))
+        .collect();
+    format!("{kept}-{suffix}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +67,15 @@ mod tests {
         let name = bounded(&long, &base, 40);
         assert!(name.starts_with(&format!("{}-", "p".repeat(39))), "{name}");
         assert_eq!(name.len(), 39 + 1 + 16);
+    }
+
+    #[test]
+    fn a_suffix_depends_on_its_seed_alone() {
+        let name = suffixed("tenant", "0b8c5a3e-1f0e-4b57-9d0a-0d3b6f1c2e4f");
+        assert_eq!(name, suffixed("tenant", "0b8c5a3e-1f0e-4b57-9d0a-0d3b6f1c2e4f"));
+        assert_ne!(name, suffixed("tenant", "another"));
+        assert_eq!(name.len(), "tenant".len() + 6);
+        assert_eq!(suffixed(&"p".repeat(200), "x").len(), MAX_NAME_LENGTH);
     }
 
     proptest! {

@@ -64,6 +64,12 @@ impl<S: Step, T> Plan<S, T> {
         self.next = self.next.sooner(Next::After(wait));
         self
     }
+
+    /// The same, where it applies.
+    #[must_use]
+    pub fn again_after_if(self, applies: bool, wait: Duration) -> Self {
+        if applies { self.again_after(wait) } else { self }
+    }
 }
 
 /// When to look again.

@@ -127,22 +127,33 @@ impl Pass {
 
     /// Sets the finalizers of an object, if it is still the version in `meta`.
     pub async fn set_finalizers(&self, kind: ApiType, meta: &Meta, finalizers: &[&str]) -> Result<Answer, Failure> {
-        let version = self.version(kind, meta);
-        let patch = json!({"metadata": {
-            "uid": &*meta.uid,
-            "resourceVersion": version.to_string(),
-            "finalizers": finalizers,
-        }});
-        let api = self.api(kind, &meta.key);
+        // The last finalizer of a deleted object: the answer is its last version, the object is gone.
         let last = finalizers.is_empty() && meta.deleting.is_some();
+        self.merge(kind, meta, json!({"finalizers": finalizers}), last).await
+    }
+
+    /// Merges fields into an object's metadata, guarded. `last`: the object is gone afterwards.
+    async fn merge(&self, kind: ApiType, meta: &Meta, mut fields: Value, last: bool) -> Result<Answer, Failure> {
+        let version = self.version(kind, meta);
+        if let Some(fields) = fields.as_object_mut() {
+            fields.insert("uid".into(), json!(&*meta.uid));
+            fields.insert("resourceVersion".into(), json!(version.to_string()));
+        }
+        let patch = json!({"metadata": fields});
+        let api = self.api(kind, &meta.key);
         let call = async {
             let patched = api
                 .patch(meta.key.name(), &PatchParams::default(), &Patch::Merge(&patch))
                 .await?;
-            // The last finalizer of a deleted object: the answer is its last version, the object is gone.
             Ok((!last).then_some(patched))
         };
         self.write("patch", kind, &meta.key, Some(version), call).await
+    }
+
+    /// Sets the owner references of an object, whole, if it is still the version in `meta`.
+    pub async fn set_owners(&self, kind: ApiType, meta: &Meta, owners: Vec<Value>) -> Result<Answer, Failure> {
+        let fields = json!({"ownerReferences": owners});
+        self.merge(kind, meta, fields, false).await
     }
 
     /// Deletes an object if it is still this incarnation and version. Gone already is done.

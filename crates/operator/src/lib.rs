@@ -14,6 +14,7 @@ mod dispatch;
 pub mod error;
 pub mod events;
 mod feed;
+pub mod hands;
 pub mod kind;
 pub mod leadership;
 pub mod lease;

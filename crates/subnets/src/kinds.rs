@@ -1,4 +1,4 @@
-//! The three kinds as the runtime sees them: each a few lines that name its rooms.
+//! The four kinds as the runtime sees them: each a few lines that name its rooms.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use usher_operator::pass::Pass;
 use usher_operator::queue::Why;
 use usher_operator::view::{View, Wake};
 
-use crate::api::{SubnetClaimStatus, SubnetPhase, SubnetPoolStatus, SubnetStatus};
+use crate::api::{SubnetClaimStatus, SubnetPhase, SubnetPoolClaimStatus, SubnetPoolStatus, SubnetStatus};
 use crate::ledger::{Account, Ledger};
-use crate::observe::{self, Confirmed};
 use crate::plan::claim::{self, ClaimStep, ClaimView};
-use crate::plan::pool::{self, PoolStep, PoolView};
+use crate::plan::pool::{self, Limits, PoolStep, PoolView};
+use crate::plan::pool_claim::{self, PoolClaimStep, PoolClaimView};
 use crate::plan::subnet::{self, SubnetStep, SubnetView};
-use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
-use crate::{act, wake};
+use crate::records::{ClaimRecord, PoolClaimRecord, PoolRecord, SubnetRecord};
+use crate::{act, observe, wake};
 
 /// Name of the pool kind.
 pub const POOL: &str = "SubnetPool";
@@ -25,18 +25,23 @@ pub const POOL: &str = "SubnetPool";
 pub const CLAIM: &str = "SubnetClaim";
 /// Name of the Subnet kind.
 pub const SUBNET: &str = "Subnet";
+/// Name of the pool claim kind.
+pub const POOL_CLAIM: &str = "SubnetPoolClaim";
 
 /// Runs SubnetPools.
 #[derive(Debug, Clone, Copy)]
 pub struct Pools {
     /// At most one ordinary status write per pool in this time (R48).
     pub status_every: Duration,
+    /// What else people may set.
+    pub limits: Limits,
 }
 
 impl Default for Pools {
     fn default() -> Self {
         Self {
             status_every: Duration::from_secs(1),
+            limits: Limits::default(),
         }
     }
 }
@@ -59,7 +64,7 @@ impl Kind for Pools {
     }
 
     fn observe<'v>(&self, view: &'v View, pool: &'v PoolRecord, (): &'v ()) -> Option<PoolView<'v>> {
-        observe::pool(view, pool)
+        observe::pool(view, pool, self.limits)
     }
 
     fn plan(&self, pool: &PoolRecord, seen: &Option<PoolView<'_>>, now: Timestamp) -> Plan<PoolStep, SubnetPoolStatus> {
@@ -70,7 +75,7 @@ impl Kind for Pools {
     }
 
     async fn act(&self, pass: &Pass, pool: &PoolRecord, step: &PoolStep) -> Result<(), Failure> {
-        act::pool(pass, pool, step).await
+        act::pool::step(pass, pool, step).await
     }
 
     fn pace(&self) -> Pace {
@@ -122,7 +127,7 @@ impl Kind for Claims {
     }
 
     async fn act(&self, pass: &Pass, claim: &ClaimRecord, step: &ClaimStep) -> Result<(), Failure> {
-        act::claim(pass, claim, step).await
+        act::claim::step(pass, claim, step).await
     }
 
     fn recorded(&self, _: &mut View, claim: &ClaimRecord, status: &SubnetClaimStatus, _: u64) -> Vec<Wake> {
@@ -147,9 +152,7 @@ impl Kind for Subnets {
     const QUEUE: &'static str = "Subnet";
     const PASSES_AT_ONCE: usize = 64;
 
-    fn register(&self, view: &mut View) {
-        view.keep::<Confirmed>();
-    }
+    fn register(&self, _: &mut View) {}
 
     async fn fetch(&self, _: &Pass, _: &SubnetRecord) -> Result<(), Failure> {
         Ok(())
@@ -164,7 +167,7 @@ impl Kind for Subnets {
     }
 
     async fn act(&self, pass: &Pass, subnet: &SubnetRecord, step: &SubnetStep) -> Result<(), Failure> {
-        act::subnet(pass, subnet, step).await
+        act::subnet::step(pass, subnet, step).await
     }
 
     /// R19: the claim is bound on the answer of the commit, without waiting for its echo.
@@ -190,5 +193,42 @@ impl Kind for Subnets {
             .map(|claim| Wake::now(CLAIM, claim, Why("committed")))
             .into_iter()
             .collect()
+    }
+}
+
+/// Runs SubnetPoolClaims.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PoolClaims;
+
+impl Kind for PoolClaims {
+    type Resource = PoolClaimRecord;
+    type Fetched = ();
+    type Observation<'v> = PoolClaimView<'v>;
+    type Status = SubnetPoolClaimStatus;
+    type Step = PoolClaimStep;
+    const NAME: &'static str = POOL_CLAIM;
+    const QUEUE: &'static str = "SubnetPoolClaim";
+
+    fn register(&self, _: &mut View) {}
+
+    async fn fetch(&self, _: &Pass, _: &PoolClaimRecord) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn observe<'v>(&self, view: &'v View, claim: &'v PoolClaimRecord, (): &'v ()) -> PoolClaimView<'v> {
+        observe::pool_claim(view, claim)
+    }
+
+    fn plan(
+        &self,
+        claim: &PoolClaimRecord,
+        seen: &PoolClaimView<'_>,
+        now: Timestamp,
+    ) -> Plan<PoolClaimStep, SubnetPoolClaimStatus> {
+        pool_claim::plan(claim, seen, now)
+    }
+
+    async fn act(&self, pass: &Pass, claim: &PoolClaimRecord, step: &PoolClaimStep) -> Result<(), Failure> {
+        act::pool_claim::step(pass, claim, step).await
     }
 }

@@ -1,9 +1,10 @@
-//! Hierarchical IP pools (`plexaubnet.io`): SubnetPool, SubnetClaim, Subnet; SubnetPoolClaim has its schema here already.
+//! Hierarchical IP pools (`plexaubnet.io`): SubnetPool, SubnetPoolClaim, SubnetClaim, Subnet.
 //!
 //! The rooms: [`api`] (types and schema), [`records`] (what the view keeps of them), [`ledger`] (address maps derived from
-//! the view), [`observe`], [`plan`] (pure), [`act`], [`objects`] (pure), [`wake`]; [`kinds`] names them to the runtime.
+//! the view), [`answers`] (what was asked past the view), [`observe`], [`plan`] (pure), [`act`], [`objects`] (pure), [`wake`]; [`kinds`] names them to the runtime.
 
 pub mod act;
+pub mod answers;
 pub mod api;
 pub mod kinds;
 pub mod ledger;
@@ -17,11 +18,12 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use usher_operator::run::{AnyKind, boxed};
 
 /// The kinds of this crate, ready to run. Pools come first: they declare what the view keeps, in the order of the lists.
-pub fn kinds() -> Vec<Box<dyn AnyKind>> {
+pub fn kinds(pools: kinds::Pools) -> Vec<Box<dyn AnyKind>> {
     vec![
-        boxed(kinds::Pools::default()),
+        boxed(pools),
         boxed(kinds::Subnets),
         boxed(kinds::Claims),
+        boxed(kinds::PoolClaims),
     ]
 }
 

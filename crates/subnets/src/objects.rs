@@ -4,8 +4,9 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 use usher_engine::name;
 
-use crate::api::{FINALIZER, GROUP, VERSION};
-use crate::records::ClaimRecord;
+use crate::api::{FINALIZER, GROUP, IPAM_LABEL, PARENT_LABEL, VERSION};
+use crate::records::{ClaimRecord, PoolClaimRecord, PoolRecord};
+use usher_operator::record::Meta;
 
 /// How much of the pool's name stays in a Subnet's name that is too long.
 const POOL_NAME_KEPT: usize = 40;
@@ -28,6 +29,34 @@ pub fn other_subnet_name(pool: &str, cidr: IpNet) -> String {
     format!("{}-x", name::hashed(&plain, pool, POOL_NAME_KEPT))
 }
 
+/// Name of the claim and of the pool that are made for a pool claim: the same for every operator at every time.
+pub fn pool_claim_name(claim: &PoolClaimRecord) -> String {
+    name::suffixed(claim.meta.key.name(), &claim.meta.uid)
+}
+
+/// The name to take when that one is taken by an unrelated object.
+pub fn other_pool_claim_name(claim: &PoolClaimRecord) -> String {
+    let plain = pool_claim_name(claim);
+    format!("{}-x", name::hashed(&plain, claim.meta.key.name(), POOL_NAME_KEPT))
+}
+
+/// An owner reference. What is owned goes before its owner, where that is deleted in the foreground.
+fn owned_by(kind: &str, owner: &Meta, controller: bool) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": kind,
+        "name": owner.key.name(),
+        "uid": &*owner.uid,
+        "controller": controller,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// The reference by which a claim shares a Subnet that was made for another (R11).
+pub fn sharer(claim: &ClaimRecord) -> Value {
+    owned_by("SubnetClaim", &claim.meta, false)
+}
+
 /// The Subnet of a claim. Owner, claim reference and finalizer are inside from the start: it is whole, or it is not there.
 pub fn subnet(name: &str, claim: &ClaimRecord, cidr: IpNet) -> Value {
     json!({
@@ -37,21 +66,72 @@ pub fn subnet(name: &str, claim: &ClaimRecord, cidr: IpNet) -> Value {
             "namespace": claim.meta.key.namespace(),
             "name": name,
             "finalizers": [FINALIZER],
-            "ownerReferences": [{
-                "apiVersion": format!("{GROUP}/{VERSION}"),
-                "kind": "SubnetClaim",
-                "name": claim.meta.key.name(),
-                "uid": &*claim.meta.uid,
-                "controller": true,
-                // A claim deleted in the foreground waits for its Subnet: the range is free when the claim is gone.
-                "blockOwnerDeletion": true,
-            }],
+            "ownerReferences": [owned_by("SubnetClaim", &claim.meta, true)],
         },
         "spec": {
             "poolRef": &*claim.pool,
             "cidr": cidr.to_string(),
             "clusterID": &*claim.cluster_id,
             "claimRef": {"name": claim.meta.key.name(), "uid": &*claim.meta.uid},
+        },
+    })
+}
+
+/// The Subnet that stands for a child pool in its parent.
+pub fn holder(name: &str, child: &PoolRecord, parent: &str) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "Subnet",
+        "metadata": {
+            "namespace": child.meta.key.namespace(),
+            "name": name,
+            "finalizers": [FINALIZER],
+            "ownerReferences": [owned_by("SubnetPool", &child.meta, true)],
+        },
+        "spec": {
+            "poolRef": parent,
+            "cidr": child.cidr.to_string(),
+            "clusterID": &*child.meta.uid,
+        },
+    })
+}
+
+/// The claim in the parent that is made for a pool claim.
+pub fn internal_claim(name: &str, claim: &PoolClaimRecord) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "SubnetClaim",
+        "metadata": {
+            "namespace": claim.meta.key.namespace(),
+            "name": name,
+            "finalizers": [FINALIZER],
+            "ownerReferences": [owned_by("SubnetPoolClaim", &claim.meta, true)],
+        },
+        "spec": {
+            "poolRef": &*claim.parent,
+            "blockSize": claim.length,
+            "clusterID": &*claim.meta.uid,
+        },
+    })
+}
+
+/// The pool that is made for a pool claim. It grants what its parent would, as far as that fits into it.
+pub fn child_pool(name: &str, claim: &PoolClaimRecord, cidr: IpNet, parent: &PoolRecord) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "SubnetPool",
+        "metadata": {
+            "namespace": claim.meta.key.namespace(),
+            "name": name,
+            "labels": {PARENT_LABEL: &*claim.parent, IPAM_LABEL: "true"},
+            "finalizers": [FINALIZER],
+            "ownerReferences": [owned_by("SubnetPoolClaim", &claim.meta, true)],
+        },
+        "spec": {
+            "cidr": cidr.to_string(),
+            "strategy": parent.strategy,
+            "maxBlockSize": parent.longest.max(cidr.prefix_len()),
+            "defaultBlockSize": parent.default.max(cidr.prefix_len()),
         },
     })
 }

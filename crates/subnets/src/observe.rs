@@ -2,23 +2,113 @@
 
 use std::sync::Arc;
 
+use usher_engine::ObjectKey;
+use usher_operator::record::ApiType;
 use usher_operator::view::View;
 
+use crate::answers::Answers;
 use crate::ledger::{Account, Ledger};
 use crate::plan::claim::ClaimView;
-use crate::plan::pool::PoolView;
-use crate::plan::subnet::{Owners, SubnetView, named_by_claim};
-use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
-use crate::wake::{BY_OWNER, BY_POOL};
+use crate::plan::holder::Footing;
+use crate::plan::pool::{Limits, PoolView};
+use crate::plan::pool_claim::PoolClaimView;
+use crate::plan::subnet::{Owners, Rival, SubnetView, named_by_claim};
+use crate::plan::{Lineage, Standing};
+use crate::records::{CLAIMS, ClaimRecord, POOLS, PoolClaimRecord, PoolRecord, SUBNETS, SubnetRecord};
+use crate::wake::{BY_OWNER, BY_PARENT, BY_POOL};
+
+/// Generations of pools that are looked at for a cycle; deeper trees are served, a longer cycle never gets its ranges.
+const DEPTH: usize = 64;
+
+fn ledger(view: &View) -> Option<&Ledger> {
+    view.derived::<Ledger>()
+}
+
+/// A pool as it stands among others.
+pub fn standing<'v>(view: &'v View, pool: &'v PoolRecord) -> Standing<'v> {
+    let account = ledger(view).and_then(|ledger| ledger.account(&pool.meta.key));
+    Standing {
+        pool,
+        lineage: lineage(view, pool),
+        rebuilding: account.is_some_and(|account| account.recalculation.asked.is_some()),
+    }
+}
+
+fn lineage<'v>(view: &'v View, pool: &'v PoolRecord) -> Lineage<'v> {
+    if !pool.is_child() {
+        return Lineage::Root;
+    }
+    if let Some(through) = cycle(view, pool) {
+        return Lineage::Cycle { through };
+    }
+    let holder = holders(view, pool)
+        .filter(|holder| holder.settled() || holder.meta.deleting.is_none())
+        .min_by_key(|holder| {
+            let elsewhere = pool.parent.as_ref().is_some_and(|parent| *parent != holder.pool);
+            (
+                !holder.settled(),
+                elsewhere,
+                holder.meta.created,
+                holder.meta.key.name(),
+            )
+        });
+    let of_claim = || {
+        let claim = view.get::<PoolClaimRecord>(&pool.meta.key.sibling(&pool.owner.as_ref()?.0)?)?;
+        Some(&*claim.parent)
+    };
+    // What it was taken from counts, once it was; before that, what it asks for.
+    let taken_from = holder.filter(|holder| holder.settled()).map(|holder| &*holder.pool);
+    let parent = taken_from.or(pool.parent.as_deref()).or_else(of_claim);
+    let record = parent.and_then(|name| view.get::<PoolRecord>(&pool.meta.key.sibling(name)?));
+    match (record, holder) {
+        (Some(parent), holder) => Lineage::Child { parent, holder },
+        (None, Some(holder)) if holder.settled() => Lineage::Left { holder },
+        _ => Lineage::Orphan {
+            parent: parent.unwrap_or("(unknown)"),
+        },
+    }
+}
+
+/// Subnets of other pools that stand for this one.
+fn holders<'v>(view: &'v View, pool: &'v PoolRecord) -> impl Iterator<Item = &'v SubnetRecord> {
+    ledger(view)
+        .into_iter()
+        .flat_map(|ledger| ledger.holders(pool.holder_id()))
+        .filter_map(|key| view.get::<SubnetRecord>(key))
+        .map(AsRef::as_ref)
+        .filter(|holder| *holder.pool != *pool.meta.key.name())
+}
+
+/// The way from a pool to itself, by labels.
+fn cycle<'v>(view: &'v View, pool: &'v PoolRecord) -> Option<Vec<&'v str>> {
+    let mut through = vec![pool.meta.key.name()];
+    let mut next = pool.parent.as_deref();
+    while let Some(name) = next.filter(|_| through.len() < DEPTH) {
+        through.push(name);
+        if name == pool.meta.key.name() {
+            return Some(through);
+        }
+        next = view.get::<PoolRecord>(&pool.meta.key.sibling(name)?)?.parent.as_deref();
+    }
+    None
+}
+
+/// The pool of that name, as it stands.
+fn standing_of<'v>(view: &'v View, key: Option<&ObjectKey>) -> Option<Standing<'v>> {
+    let pool = view.get::<PoolRecord>(key?)?;
+    Some(standing(view, pool))
+}
 
 /// A pool's view; `None` only if the ledger has not heard of it, which its own watch event precludes.
-pub fn pool<'v>(view: &'v View, pool: &'v PoolRecord) -> Option<PoolView<'v>> {
+pub fn pool<'v>(view: &'v View, pool: &'v PoolRecord, limits: Limits) -> Option<PoolView<'v>> {
     let key = &pool.meta.key;
-    let account = view.derived::<Ledger>()?.account(key)?;
+    let account = ledger(view)?.account(key)?;
+    let standing = standing(view, pool);
     let stale = |(uid, grant): &(&'v Arc<str>, &'v crate::ledger::Grant)| {
         let claim = view.get::<ClaimRecord>(&grant.claim).map(AsRef::as_ref);
-        !PoolView::wanted(grant, claim, uid, pool)
+        !PoolView::wanted(grant, claim, uid, &standing)
     };
+    let stale_grants = account.grants.iter().filter(stale).collect();
     // Only a pool that is being deleted asks what is left; the list is short for whoever deletes in order.
     let mut left = Vec::new();
     if pool.meta.deleting.is_some() {
@@ -27,46 +117,81 @@ pub fn pool<'v>(view: &'v View, pool: &'v PoolRecord) -> Option<PoolView<'v>> {
             .filter(|s| !s.withdrawn())
             .collect();
     }
+    let answers = view.derived::<Answers>();
+    let confirmed = |holder: &SubnetRecord| answers.is_some_and(|a| a.is_held(&pool.meta.uid, &holder.meta.uid));
+    let caught_up = account.recalculation.asked.as_ref().is_some_and(|asked| {
+        let (subnets, claims) = asked.listed;
+        view.has_seen(SUBNETS, subnets, asked.since) && view.has_seen(CLAIMS, claims, asked.since)
+    });
     Some(PoolView {
         account,
-        child_pools: 0,
-        stale_grants: account.grants.iter().filter(stale).collect(),
+        child_pools: view.by::<PoolRecord>(BY_PARENT, key.namespace(), key.name()).count(),
+        holder_confirmed: standing.holder().is_some_and(confirmed),
+        holder_leaving: holders(view, pool).any(|holder| holder.meta.deleting.is_some()),
+        orphaned: orphaned(view, POOLS, key, pool.owner.as_ref()),
+        stale_grants,
+        caught_up,
         interrupted: view.interrupted_since(),
         left: left.len(),
         example: left.first().map(|subnet| &subnet.meta.key),
+        limits,
+        standing,
     })
+}
+
+/// Whether the pool claim that something was made for is gone for good.
+fn orphaned(view: &View, kind: ApiType, key: &ObjectKey, owner: Option<&crate::records::Named>) -> bool {
+    let Some((name, uid)) = owner else { return false };
+    let Some(owner) = key.sibling(name) else { return false };
+    let since = match kind {
+        POOLS => view.entry::<PoolRecord>(key).map(|entry| entry.first_seen),
+        _ => view.entry::<ClaimRecord>(key).map(|entry| entry.first_seen),
+    };
+    view.absent_for_good::<PoolClaimRecord>(&owner, uid, since.unwrap_or(u64::MAX))
 }
 
 /// A claim's view.
 pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
     let key = &claim.meta.key;
     let pool_key = key.sibling(&claim.pool);
-    let account: Option<&Account> = pool_key
-        .as_ref()
-        .and_then(|pool| view.derived::<Ledger>()?.account(pool));
-    let subnets = view.by::<SubnetRecord>(BY_OWNER, key.namespace(), &claim.meta.uid);
+    let account: Option<&Account> = pool_key.as_ref().and_then(|pool| ledger(view)?.account(pool));
+    let bound = claim.bound();
+    let record = |key: &ObjectKey| view.get::<SubnetRecord>(key).map(AsRef::as_ref);
+    let owned = view
+        .by::<SubnetRecord>(BY_OWNER, key.namespace(), &claim.meta.uid)
+        .map(AsRef::as_ref)
+        // One that is Allocated and marked for deletion counts: it stays as long as its claim does (R37).
+        .filter(|s: &&SubnetRecord| !s.withdrawn())
+        // Before it is Bound, one that it shares is not its own yet: that is `namesake`'s part.
+        .filter(|s| bound.is_some() || s.claim_uid() == Some(&claim.meta.uid));
+    // Those of its clusterID: one made by hand may be what it is bound to.
+    let of_cluster: Vec<&SubnetRecord> = account
+        .into_iter()
+        .flat_map(|account| account.of_cluster(&claim.cluster_id))
+        .filter_map(|seat| record(&seat.key))
+        .collect();
+    let imported = of_cluster
+        .iter()
+        .copied()
+        .filter(|s| s.by_hand() && s.settled() && Some(s.cidr) == bound);
     ClaimView {
-        pool: pool_key
-            .as_ref()
-            .and_then(|pool| view.get::<PoolRecord>(pool))
-            .map(AsRef::as_ref),
+        pool: standing_of(view, pool_key.as_ref()),
         account,
-        subnet: subnets
-            .map(AsRef::as_ref)
-            // One that is Allocated and marked for deletion counts: it stays as long as its claim does (R37).
-            .filter(|s: &&SubnetRecord| s.claim_uid() == Some(&claim.meta.uid) && !s.withdrawn())
+        subnet: owned
+            .chain(imported)
             // The one it is Bound to, before any other.
-            .min_by_key(|s| {
-                (
-                    Some(s.cidr) != claim.bound(),
-                    !s.settled(),
-                    s.meta.created,
-                    s.meta.key.name(),
-                )
-            }),
+            .min_by_key(|s| (Some(s.cidr) != bound, !s.settled(), s.meta.created, s.meta.key.name())),
+        namesake: of_cluster
+            .into_iter()
+            .filter(|s| s.claim_uid() != Some(&claim.meta.uid))
+            .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),
         grant: account
             .and_then(|account| account.grants.get(&claim.meta.uid))
             .filter(|grant| grant.generation == claim.meta.generation),
+        loss: view
+            .derived::<Answers>()
+            .and_then(|answers| answers.loss(&claim.meta.uid)),
+        orphaned: orphaned(view, CLAIMS, key, claim.owner.as_ref()),
     }
 }
 
@@ -74,94 +199,161 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
 pub fn subnet<'v>(view: &'v View, subnet: &'v SubnetRecord) -> SubnetView<'v> {
     let key = &subnet.meta.key;
     let pool_key = key.sibling(&subnet.pool);
-    let account = pool_key
-        .as_ref()
-        .and_then(|pool| view.derived::<Ledger>()?.account(pool));
-    let record = |key| view.get::<SubnetRecord>(key).map(AsRef::as_ref);
-    let claim = subnet.claim.as_ref().and_then(|(name, uid)| {
-        let claim = view.get::<ClaimRecord>(&key.sibling(name)?)?;
-        (claim.meta.uid == *uid && !claim.leaving()).then_some(claim.as_ref())
+    let account = pool_key.as_ref().and_then(|pool| ledger(view)?.account(pool));
+    let pool = standing_of(view, pool_key.as_ref());
+    let claim = claim_of(view, subnet);
+    let rival = |other: &'v SubnetRecord| Rival {
+        subnet: other,
+        named: named_by_claim(other, claim_of(view, other)),
+    };
+    let rivals = account.map(|account| {
+        account
+            .overlapping(subnet.cidr, &subnet.meta.uid)
+            .filter_map(|seat| view.get::<SubnetRecord>(&seat.key))
+            .map(|other| rival(other))
+            .collect()
     });
     let twins = subnet.claim_uid().map(|uid| {
         view.by::<SubnetRecord>(BY_OWNER, key.namespace(), uid)
             .map(AsRef::as_ref)
-            .filter(|other: &&SubnetRecord| other.meta.uid != subnet.meta.uid && !other.withdrawn())
+            .filter(|other: &&SubnetRecord| {
+                other.meta.uid != subnet.meta.uid && !other.withdrawn() && other.claim_uid() == Some(uid)
+            })
+            .map(rival)
             .collect()
     });
     SubnetView {
-        pool: pool_key
-            .as_ref()
-            .and_then(|pool| view.get::<PoolRecord>(pool))
-            .map(AsRef::as_ref),
+        footing: footing(view, subnet, pool.as_ref()),
+        pool,
         claim,
+        shared: subnet
+            .claim_owners()
+            .filter(|owner| Some(&owner.uid) != subnet.claim_uid())
+            .filter_map(|owner| live_claim(view, &key.sibling(&owner.name)?, &owner.uid))
+            .next()
+            .is_some(),
         owners: owners(view, subnet),
-        overlapping: account
-            .map(|a| {
-                a.overlapping(subnet.cidr, &subnet.meta.uid)
-                    .filter_map(|seat| record(&seat.key))
-                    .collect()
-            })
-            .unwrap_or_default(),
+        children: match subnet.may_hold_a_pool() {
+            true => ledger(view)
+                .into_iter()
+                .flat_map(|ledger| ledger.children(&subnet.cluster_id))
+                .filter(|pool| pool.meta.key.namespace() == key.namespace())
+                .map(AsRef::as_ref)
+                .collect(),
+            false => Vec::new(),
+        },
+        named: named_by_claim(subnet, claim),
+        overlapping: rivals.unwrap_or_default(),
         twins: twins.unwrap_or_default(),
-        named: named_by_claim,
     }
 }
 
-/// Whether those a Subnet belongs to are gone. Absence from the view is proof only as `View::absent_for_good` says.
+/// The claim of that name and uid, unless it is gone or going.
+fn live_claim<'v>(view: &'v View, key: &ObjectKey, uid: &str) -> Option<&'v ClaimRecord> {
+    let claim = view.get::<ClaimRecord>(key)?;
+    (*claim.meta.uid == *uid && !claim.leaving()).then_some(claim.as_ref())
+}
+
+/// The claim a Subnet was made for, while it lives.
+fn claim_of<'v>(view: &'v View, subnet: &SubnetRecord) -> Option<&'v ClaimRecord> {
+    let (name, uid) = subnet.claim.as_ref()?;
+    live_claim(view, &subnet.meta.key.sibling(name)?, uid)
+}
+
+/// R25: what was asked about the child pool since this version of the Subnet was seen.
+fn footing(view: &View, subnet: &SubnetRecord, pool: Option<&Standing<'_>>) -> Footing {
+    let Some(pool) = pool.map(|standing| standing.pool).filter(|pool| pool.is_child()) else {
+        return Footing::Root;
+    };
+    let changed = view
+        .entry::<SubnetRecord>(&subnet.meta.key)
+        .map_or(u64::MAX, |entry| entry.changed);
+    match view.derived::<Answers>() {
+        Some(answers) => answers.footing(&pool.meta.key, &pool.meta.uid, changed),
+        None => Footing::Unconfirmed,
+    }
+}
+
+/// Whether those a Subnet belongs to are gone: claims, and the child pool of a holder. Absence from the view is proof only
+/// as `View::absent_for_good` says.
 fn owners(view: &View, subnet: &SubnetRecord) -> Owners {
     let key = &subnet.meta.key;
     let since = view
         .entry::<SubnetRecord>(key)
         .map_or(u64::MAX, |entry| entry.first_seen);
-    let gone = view.derived::<Confirmed>();
-    let mut verdict = Owners::None;
-    for owner in subnet.meta.owners.iter().filter(|owner| &*owner.kind == "SubnetClaim") {
-        let Some(claim_key) = key.sibling(&owner.name) else {
-            continue;
+    let asked = view.derived::<Answers>();
+    let (mut any, mut unknown) = (false, None);
+    let of_child = |uid: &str| subnet.child.as_ref().is_some_and(|(_, child)| &**child == uid);
+    for owner in &subnet.meta.owners {
+        let kind = match &*owner.kind {
+            "SubnetClaim" => CLAIMS,
+            "SubnetPool" if of_child(&owner.uid) => POOLS,
+            _ => continue,
         };
-        let claim = view
-            .get::<ClaimRecord>(&claim_key)
-            .filter(|claim| claim.meta.uid == owner.uid);
-        match claim {
-            Some(claim) if !claim.leaving() => return Owners::Alive,
-            Some(_) => {}
-            None if view.absent_for_good::<ClaimRecord>(&claim_key, &owner.uid, since) => {}
-            None if gone.is_some_and(|gone| gone.contains(&owner.uid)) => {}
-            None => {
-                return Owners::Unknown {
-                    claim: claim_key,
-                    uid: owner.uid.clone(),
-                };
-            }
+        let Some(at) = key.sibling(&owner.name) else { continue };
+        any = true;
+        let (there, leaving, absent) = if kind == CLAIMS {
+            let claim = view.get::<ClaimRecord>(&at).filter(|claim| claim.meta.uid == owner.uid);
+            (
+                claim.is_some(),
+                claim.is_some_and(|claim| claim.leaving()),
+                view.absent_for_good::<ClaimRecord>(&at, &owner.uid, since),
+            )
+        } else {
+            let pool = view.get::<PoolRecord>(&at).filter(|pool| pool.meta.uid == owner.uid);
+            (
+                pool.is_some(),
+                pool.is_some_and(|pool| pool.leaving()),
+                view.absent_for_good::<PoolRecord>(&at, &owner.uid, since),
+            )
+        };
+        if there && !leaving {
+            return Owners::Alive;
         }
-        verdict = Owners::Gone;
-    }
-    verdict
-}
-
-/// Claims that the API server said are gone, by uid, where the view could not tell. Bounded: the oldest are asked again.
-#[derive(Debug, Default)]
-pub struct Confirmed {
-    uids: std::collections::BTreeSet<Arc<str>>,
-    order: std::collections::VecDeque<Arc<str>>,
-}
-
-impl Confirmed {
-    const KEPT: usize = 10_000;
-
-    /// The API server says that this claim is gone.
-    pub fn insert(&mut self, uid: Arc<str>) {
-        if self.uids.insert(uid.clone()) {
-            self.order.push_back(uid);
-        }
-        while self.order.len() > Self::KEPT {
-            if let Some(oldest) = self.order.pop_front() {
-                self.uids.remove(&oldest);
-            }
+        if !there && !absent && !asked.is_some_and(|asked| asked.is_gone(&owner.uid)) {
+            unknown = Some(Owners::Unknown {
+                kind,
+                owner: at,
+                uid: owner.uid.clone(),
+            });
         }
     }
+    match (unknown, any) {
+        (Some(unknown), _) => unknown,
+        (None, true) => Owners::Gone,
+        (None, false) => Owners::None,
+    }
+}
 
-    fn contains(&self, uid: &str) -> bool {
-        self.uids.contains(uid)
+/// A pool claim's view.
+pub fn pool_claim<'v>(view: &'v View, claim: &'v PoolClaimRecord) -> PoolClaimView<'v> {
+    let (namespace, uid) = (claim.meta.key.namespace(), &claim.meta.uid);
+    let mut claims: Vec<&ClaimRecord> = view
+        .by::<ClaimRecord>(BY_OWNER, namespace, uid)
+        .map(AsRef::as_ref)
+        .collect();
+    claims.sort_by_key(|c| (c.meta.created, c.meta.key.name()));
+    let mut pools: Vec<&PoolRecord> = view
+        .by::<PoolRecord>(BY_OWNER, namespace, uid)
+        .map(AsRef::as_ref)
+        .collect();
+    pools.sort_by_key(|p| (p.meta.created, p.meta.key.name()));
+    let in_pool = |pool: &&PoolRecord| {
+        let subnets = view.by::<SubnetRecord>(BY_POOL, namespace, pool.meta.key.name());
+        subnets.filter(|subnet| !subnet.withdrawn()).count()
+    };
+    PoolClaimView {
+        subnets_in_pools: match claim.meta.deleting {
+            Some(_) => pools.iter().map(in_pool).sum(),
+            None => 0,
+        },
+        holder: ledger(view)
+            .into_iter()
+            .flat_map(|ledger| ledger.holders(uid))
+            .filter_map(|key| view.get::<SubnetRecord>(key))
+            .map(AsRef::as_ref)
+            .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),
+        claims,
+        pools,
     }
 }

@@ -9,11 +9,13 @@ use ipnet::IpNet;
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 
+use usher_engine::ConditionStatus;
 use usher_operator::record::{ApiType, Meta, Record};
 
 use crate::api::{
-    ClaimPhase, GROUP, PARENT_LABEL, PAUSED_ANNOTATION, Strategy, SubnetClaimSpec, SubnetClaimStatus, SubnetPhase,
-    SubnetPoolSpec, SubnetPoolStatus, SubnetSpec, SubnetStatus, VERSION,
+    ClaimPhase, FINALIZER, GROUP, PARENT_LABEL, PAUSED_ANNOTATION, RECALCULATE_ANNOTATION, Strategy, SubnetClaimSpec,
+    SubnetClaimStatus, SubnetPhase, SubnetPoolClaimSpec, SubnetPoolClaimStatus, SubnetPoolSpec, SubnetPoolStatus,
+    SubnetSpec, SubnetStatus, VERSION,
 };
 
 /// Subnets in the API.
@@ -37,6 +39,23 @@ pub const CLAIMS: ApiType = ApiType {
     kind: "SubnetClaim",
     plural: "subnetclaims",
 };
+
+/// SubnetPoolClaims in the API.
+pub const POOL_CLAIMS: ApiType = ApiType {
+    group: GROUP,
+    version: VERSION,
+    kind: "SubnetPoolClaim",
+    plural: "subnetpoolclaims",
+};
+
+/// An object as others name it: name and uid.
+pub type Named = (Arc<str>, Arc<str>);
+
+/// The owner of this kind, where there is one.
+fn owner(meta: &Meta, kind: ApiType) -> Option<Named> {
+    let owner = meta.owners.iter().find(|owner| &*owner.kind == kind.kind)?;
+    Some((owner.name.clone(), owner.uid.clone()))
+}
 
 /// Text of a CIDR to its range, host bits cleared.
 pub fn range(field: &str, text: &str) -> Result<IpNet, String> {
@@ -69,8 +88,12 @@ pub struct SubnetRecord {
     pub cidr: IpNet,
     /// Whom it is for.
     pub cluster_id: Arc<str>,
-    /// Uid of the claim it was made for, where that claim is also its owner; otherwise it counts as made by hand.
-    pub claim: Option<(Arc<str>, Arc<str>)>,
+    /// The claim it was made for, where that claim is also its owner.
+    pub claim: Option<Named>,
+    /// The child pool it stands for, where that was labelled by hand: its owner, and its clusterID is that pool's uid.
+    pub child: Option<Named>,
+    /// It was made for a claim, whoever owns it now.
+    for_claim: bool,
     /// The status as stored.
     pub status: SubnetStatus,
 }
@@ -80,6 +103,7 @@ impl Record for SubnetRecord {
 
     fn read(meta: Meta, object: &DynamicObject) -> Result<Self, String> {
         let spec: SubnetSpec = spec(object)?;
+        let for_claim = spec.claim_ref.is_some();
         let claim = spec
             .claim_ref
             .filter(|claim| meta.owned_by(&claim.uid))
@@ -87,8 +111,10 @@ impl Record for SubnetRecord {
         Ok(Self {
             pool: spec.pool_ref.as_str().into(),
             cidr: range("spec.cidr", &spec.cidr)?,
+            child: owner(&meta, POOLS).filter(|(_, uid)| **uid == *spec.cluster_id),
             cluster_id: spec.cluster_id.as_str().into(),
             claim,
+            for_claim,
             status: status(object),
             meta,
         })
@@ -99,7 +125,32 @@ impl Record for SubnetRecord {
     }
 }
 
+/// Whether a clusterID may be an object's uid, so that its Subnet may stand for a pool. People may use such ids too; for
+/// them this only means one more look before their range is given up.
+fn may_be_uid(cluster_id: &str) -> bool {
+    cluster_id.len() == 36
+        && cluster_id.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
 impl SubnetRecord {
+    /// It may be the holder of a child pool: no pool of that identity may be left when it goes (R26).
+    pub fn may_hold_a_pool(&self) -> bool {
+        self.child.is_some() || may_be_uid(&self.cluster_id)
+    }
+
+    /// Neither made for a claim nor for a child pool: Usher writes its status and nothing else (R33).
+    pub fn by_hand(&self) -> bool {
+        self.child.is_none() && !(self.for_claim && self.claim_owners().next().is_some())
+    }
+
+    /// The claims that own it: the one it was made for, and those that share it (R11).
+    pub fn claim_owners(&self) -> impl Iterator<Item = &usher_operator::record::Owner> {
+        self.meta.owners.iter().filter(|owner| &*owner.kind == CLAIMS.kind)
+    }
+
     /// The phase, where it speaks of the present spec. `None` and `Pending` make it a candidate.
     ///
     /// The API server counts the deletion mark as a generation of its own. It changes no spec: an Allocated Subnet that
@@ -152,10 +203,16 @@ pub struct PoolRecord {
     pub exclude: Vec<IpNet>,
     /// Seconds before a released range is granted again.
     pub reuse_delay_seconds: i64,
-    /// Name of the parent pool.
+    /// Name of the parent pool, by its label.
     pub parent: Option<Arc<str>>,
+    /// The pool claim it was made for.
+    pub owner: Option<Named>,
+    /// A holder in its parent stood for it once (R26). Never taken back.
+    pub held: bool,
     /// Stopped by annotation.
     pub paused: bool,
+    /// The value of the last request to recalculate.
+    pub recalculate: Option<Arc<str>>,
     /// The status as stored.
     pub status: SubnetPoolStatus,
 }
@@ -183,6 +240,7 @@ impl Record for PoolRecord {
         };
         let annotation = |name: &str| object.metadata.annotations.as_ref()?.get(name).map(String::as_str);
         let label = |name: &str| object.metadata.labels.as_ref()?.get(name).map(String::as_str);
+        let status: SubnetPoolStatus = status(object);
         Ok(Self {
             cidr,
             shortest,
@@ -197,14 +255,40 @@ impl Record for PoolRecord {
                 .collect::<Result<_, _>>()?,
             reuse_delay_seconds: spec.reuse_delay_seconds,
             parent: label(PARENT_LABEL).filter(|p| !p.is_empty()).map(Into::into),
+            owner: owner(&meta, POOL_CLAIMS),
+            held: status
+                .conditions
+                .iter()
+                .any(|c| c.type_ == HELD && c.status == ConditionStatus::True),
             paused: annotation(PAUSED_ANNOTATION) == Some("true"),
-            status: status(object),
+            recalculate: annotation(RECALCULATE_ANNOTATION).map(Into::into),
+            status,
             meta,
         })
     }
 
     fn meta(&self) -> &Meta {
         &self.meta
+    }
+}
+
+/// The condition of a child pool that a holder in its parent stands for it.
+pub const HELD: &str = "Held";
+
+impl PoolRecord {
+    /// Taken from another pool, or to be: by label, by pool claim, or because it was once (R45).
+    pub fn is_child(&self) -> bool {
+        self.parent.is_some() || self.owner.is_some() || self.held
+    }
+
+    /// Gone, as far as what it was taken from is concerned.
+    pub fn leaving(&self) -> bool {
+        leaving(&self.meta)
+    }
+
+    /// The clusterID of its holder: the uid of its pool claim, or its own.
+    pub fn holder_id(&self) -> &Arc<str> {
+        self.owner.as_ref().map_or(&self.meta.uid, |(_, uid)| uid)
     }
 }
 
@@ -230,6 +314,8 @@ pub struct ClaimRecord {
     pub cluster_id: Arc<str>,
     /// What it asks for.
     pub ask: Ask,
+    /// The pool claim it was made for.
+    pub owner: Option<Named>,
     /// The status as stored.
     pub status: SubnetClaimStatus,
 }
@@ -250,6 +336,7 @@ impl Record for ClaimRecord {
             pool: spec.pool_ref.as_str().into(),
             cluster_id: spec.cluster_id.as_str().into(),
             ask,
+            owner: owner(&meta, POOL_CLAIMS),
             status: status(object),
             meta,
         })
@@ -261,14 +348,11 @@ impl Record for ClaimRecord {
 }
 
 impl ClaimRecord {
-    /// The range the claim was promised. A Bound claim whose range cannot be read, or is not what it asks for, was
-    /// written by hand and counts as new.
+    /// The range the claim was promised, also where it is lost (R31). A claim whose range cannot be read, or is not what
+    /// it asks for, was written by hand and counts as new.
     pub fn bound(&self) -> Option<IpNet> {
-        let text = self
-            .status
-            .allocated_cidr
-            .as_deref()
-            .filter(|_| self.status.phase == Some(ClaimPhase::Bound))?;
+        let promised = matches!(self.status.phase, Some(ClaimPhase::Bound | ClaimPhase::Error));
+        let text = self.status.allocated_cidr.as_deref().filter(|_| promised)?;
         let range: IpNet = text.parse().ok()?;
         let asked = match self.ask {
             Ask::Default => range.prefix_len() > 0,
@@ -278,9 +362,51 @@ impl ClaimRecord {
         (asked && range == range.trunc()).then_some(range)
     }
 
+    /// Made for a pool claim, which takes it down in order.
+    pub fn internal(&self) -> bool {
+        self.owner.is_some() && self.meta.has_finalizer(FINALIZER)
+    }
+
     /// Gone, as far as its range is concerned: being deleted, and nothing but the foreground deletion of its Subnet
     /// holds it back.
     pub fn leaving(&self) -> bool {
-        self.meta.deleting.is_some() && self.meta.finalizers.iter().all(|f| &**f == "foregroundDeletion")
+        leaving(&self.meta)
+    }
+}
+
+/// Being deleted, and nothing but the foreground deletion of what it owns holds it back.
+fn leaving(meta: &Meta) -> bool {
+    meta.deleting.is_some() && meta.finalizers.iter().all(|f| &**f == "foregroundDeletion")
+}
+
+/// A request for a pool of one's own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolClaimRecord {
+    /// Metadata.
+    pub meta: Meta,
+    /// The parent pool's name.
+    pub parent: Arc<str>,
+    /// Prefix length of the pool to be made.
+    pub length: u8,
+    /// The status as stored.
+    pub status: SubnetPoolClaimStatus,
+}
+
+impl Record for PoolClaimRecord {
+    const TYPE: ApiType = POOL_CLAIMS;
+
+    fn read(meta: Meta, object: &DynamicObject) -> Result<Self, String> {
+        let spec: SubnetPoolClaimSpec = spec(object)?;
+        let length = spec.desired_block_size;
+        Ok(Self {
+            parent: spec.parent_pool_ref.as_str().into(),
+            length: u8::try_from(length).map_err(|_| format!("spec.desiredBlockSize {length} is not in 1..128"))?,
+            status: status(object),
+            meta,
+        })
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
     }
 }

@@ -1,8 +1,9 @@
 //! Scenario scripts: one file per story under `tests/scenarios/`, commands and comments; beside it, the plans step by step
 //! as golden text. A change in behaviour shows as a readable diff. `INSTA_UPDATE=always` rewrites them.
 //!
-//! Commands: `pool NAME CIDR [key=value…]`, `claim NAME POOL [size=N|exact=CIDR]`, `subnet NAME POOL CIDR`,
-//! `edit pool|claim|subnet NAME key=value`, `annotate NAME key=value`, `delete pool|claim|subnet NAME`, `wait SECONDS`,
+//! Commands: `pool NAME CIDR [key=value…]`, `claim NAME POOL [size=N|exact=CIDR] [id=ID]`, `subnet NAME POOL CIDR [id=ID]`,
+//! `poolclaim NAME PARENT size=N`, `label POOL PARENT`, `unlabel POOL`, `edit pool|claim|subnet|poolclaim NAME key=value`,
+//! `annotate NAME key=value`, `delete KIND NAME`, `force KIND NAME` (deletes, finalizers or not), `wait SECONDS`,
 //! `policy refuses|allows` (an admission policy on new Subnets), `crash` (the operator loses its memory), `run` (until nothing is left to do), `get` (prints what there is).
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
@@ -16,8 +17,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use usher_engine::{Next, ObjectKey};
 use usher_operator::record::ApiType;
-use usher_operator::written::Reader;
-use usher_subnets::records::{CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
+use usher_subnets::records::{
+    CLAIMS, ClaimRecord, POOL_CLAIMS, POOLS, PoolClaimRecord, PoolRecord, SUBNETS, SubnetRecord,
+};
 use world::{Operator, Server};
 
 struct Story {
@@ -39,6 +41,7 @@ fn spec(options: &[&str], into: &mut Value) {
             "default" => "defaultBlockSize",
             "reuse" => "reuseDelaySeconds",
             "pool" => "poolRef",
+            "id" => "clusterID",
             other => other,
         };
         into[name] = match value.parse::<i64>() {
@@ -54,6 +57,7 @@ fn kind(word: &str) -> ApiType {
         "pool" => POOLS,
         "claim" => CLAIMS,
         "subnet" => SUBNETS,
+        "poolclaim" => POOL_CLAIMS,
         other => panic!("no kind {other}"),
     }
 }
@@ -91,6 +95,32 @@ impl Story {
                     .create(SUBNETS, json!({"metadata": {"name": name}, "spec": body}))
                     .unwrap();
             }
+            ["subnet", name, pool, cidr, id] => {
+                let id = id.strip_prefix("id=").unwrap();
+                let body = json!({"poolRef": pool, "clusterID": id, "cidr": cidr});
+                self.server
+                    .create(SUBNETS, json!({"metadata": {"name": name}, "spec": body}))
+                    .unwrap();
+            }
+            ["poolclaim", name, parent, size] => {
+                let size: i64 = size.strip_prefix("size=").unwrap().parse().unwrap();
+                let body = json!({"parentPoolRef": parent, "desiredBlockSize": size});
+                self.server
+                    .create(POOL_CLAIMS, json!({"metadata": {"name": name}, "spec": body}))
+                    .unwrap();
+            }
+            // Somebody takes an object away with its finalizers.
+            ["force", what, name] => {
+                self.server
+                    .edit(kind(what), name, |object| object["metadata"]["finalizers"] = json!([]));
+                let _ = self.server.delete(kind(what), name, None);
+            }
+            ["label", name, parent] => self.server.edit(POOLS, name, |object| {
+                object["metadata"]["labels"]["plexaubnet.io/parent"] = json!(parent)
+            }),
+            ["unlabel", name] => self
+                .server
+                .edit(POOLS, name, |object| object["metadata"]["labels"] = json!({})),
             ["edit", what, name, options @ ..] => self
                 .server
                 .edit(kind(what), name, |object| spec(options, &mut object["spec"])),
@@ -134,14 +164,21 @@ impl Story {
             .all::<ClaimRecord>()
             .into_iter()
             .map(|c| ("SubnetClaim", c.meta.key));
-        pools.chain(subnets).chain(claims).collect()
+        let pool_claims = self
+            .server
+            .all::<PoolClaimRecord>()
+            .into_iter()
+            .map(|c| ("SubnetPoolClaim", c.meta.key));
+        pools.chain(subnets).chain(claims).chain(pool_claims).collect()
     }
 
     fn run(&mut self) {
         for round in 0.. {
             assert!(round < 100, "no calm");
             self.operator.deliver_all(&self.server);
-            let woken: BTreeSet<(&'static str, ObjectKey)> = std::mem::take(&mut self.operator.woken)
+            let woken: BTreeSet<(&'static str, ObjectKey)> = self
+                .operator
+                .take_woken()
                 .into_iter()
                 .map(|w| (w.kind, w.key))
                 .collect();
@@ -155,21 +192,22 @@ impl Story {
     }
 
     fn pass(&mut self, kind: &'static str, key: &ObjectKey) {
-        let decided = self.operator.pass(kind, key, self.server.now());
+        let Some(mut flight) = self.operator.pass(kind, key, self.server.now()) else {
+            return;
+        };
         // What is merely waited for is told once by `get`; here only what happens.
-        let quiet = decided.requests.is_empty() && !decided.lines.iter().any(|l| l.starts_with("step:"));
+        let quiet = flight.call().is_none() && !flight.lines.iter().any(|l| l.starts_with("step:"));
         if !quiet {
-            let again = match decided.next {
+            let again = match flight.next {
                 Some(Next::After(wait)) => format!(" (again after {} s)", wait.as_secs_f64()),
                 _ => String::new(),
             };
             writeln!(self.out, "  {kind} {}{again}", key.name()).unwrap();
-            for line in &decided.lines {
+            for line in &flight.lines {
                 writeln!(self.out, "    {line}").unwrap();
             }
         }
-        let reader = Reader { kind, key: key.clone() };
-        self.operator.effects(&mut self.server, &reader, &decided.requests);
+        flight.finish(&mut self.server);
     }
 
     fn print(&mut self) {
@@ -223,6 +261,21 @@ impl Story {
                 subnet.cidr
             )
             .unwrap();
+        }
+        for claim in self.server.all::<PoolClaimRecord>() {
+            let status = &claim.status;
+            let phase = status.phase.map_or("(none)".into(), |p| format!("{p:?}"));
+            let rest = status
+                .bound_pool_name
+                .clone()
+                .or_else(|| status.message.clone())
+                .unwrap_or_default();
+            let gone = if claim.meta.deleting.is_some() {
+                " terminating"
+            } else {
+                ""
+            };
+            writeln!(self.out, "  poolclaim {} {phase}{gone} {rest}", claim.meta.key.name()).unwrap();
         }
         self.operator.audit();
     }

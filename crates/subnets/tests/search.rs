@@ -12,12 +12,11 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use usher_engine::ObjectKey;
 use usher_operator::record::Record;
-use usher_operator::written::Reader;
 use usher_subnets::api::SubnetPhase;
 use usher_subnets::kinds::{CLAIM, POOL, SUBNET};
 use usher_subnets::plan;
-use usher_subnets::records::{CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
-use world::{Operator, Request, Server};
+use usher_subnets::records::{CLAIMS, ClaimRecord, PoolRecord, SUBNETS, SubnetRecord};
+use world::{Call, Flight, Operator, Server, TYPES, orphan_effect};
 
 /// A small generator of our own: the same numbers on every machine.
 struct Dice(u64);
@@ -35,18 +34,15 @@ impl Dice {
     }
 }
 
-struct Pending {
-    operator: usize,
-    life: usize,
-    reader: Reader,
-    request: Request,
+/// A pass under way, or what a crash left of one.
+enum Pending {
+    Pass { operator: usize, flight: Box<Flight> },
+    Orphan(Box<Call>),
 }
 
 struct Run {
     server: Server,
     operators: Vec<Operator>,
-    /// How often each operator was restarted: an answer is heard only by the life that asked.
-    lives: Vec<usize>,
     pending: Vec<Pending>,
     dice: Dice,
     judged: usize,
@@ -76,7 +72,6 @@ impl Run {
         Self {
             server,
             operators,
-            lives: vec![0, 0],
             pending: Vec::new(),
             dice,
             judged: 0,
@@ -171,53 +166,79 @@ impl Run {
     }
 
     fn one_pass(&mut self, operator: usize) {
-        let woken = self.operators[operator].woken.len();
-        if woken == 0 {
-            return;
-        }
-        let at = self.dice.roll(woken);
-        let wake = self.operators[operator].woken.swap_remove(at);
+        let wake = {
+            let mut memory = self.operators[operator].memory();
+            if memory.woken.is_empty() {
+                return;
+            }
+            let at = self.dice.roll(memory.woken.len());
+            memory.woken.swap_remove(at)
+        };
         self.pass(operator, wake.kind, &wake.key);
     }
 
     fn pass(&mut self, operator: usize, kind: &'static str, key: &ObjectKey) {
-        let reader = Reader { kind, key: key.clone() };
-        // One pass per key at a time: its requests must be answered first.
-        if self
-            .pending
-            .iter()
-            .any(|p| p.operator == operator && p.life == self.lives[operator] && p.reader == reader)
-        {
-            self.operators[operator].woken.push(usher_operator::view::Wake::now(
-                kind,
-                key.clone(),
-                usher_operator::queue::Why::UPDATE,
-            ));
+        // One pass per key at a time.
+        let busy = self.pending.iter().any(|pending| match pending {
+            Pending::Pass { operator: of, flight } => {
+                *of == operator && flight.reader.kind == kind && flight.reader.key == *key
+            }
+            Pending::Orphan(_) => false,
+        });
+        if busy {
+            let again = usher_operator::view::Wake::now(kind, key.clone(), usher_operator::queue::Why::UPDATE);
+            self.operators[operator].memory().woken.push(again);
             return;
         }
-        let decided = self.operators[operator].pass(kind, key, self.server.now());
+        let Some(flight) = self.operators[operator].pass(kind, key, self.server.now()) else {
+            return;
+        };
         if std::env::var_os("USHER_TRACE").is_some() {
-            println!("operator {operator} {kind} {key}: {:?}", decided.lines);
+            println!("operator {operator} {kind} {key}: {:?}", flight.lines);
         }
-        let life = self.lives[operator];
-        self.pending.extend(decided.requests.into_iter().map(|request| Pending {
-            operator,
-            life,
-            reader: reader.clone(),
-            request,
-        }));
+        if flight.call().is_some() {
+            let flight = Box::new(flight);
+            self.pending.push(Pending::Pass { operator, flight });
+        }
     }
 
+    /// One call takes effect; in one of eight its sender does not hear of it.
     fn effect(&mut self, at: usize, faults: bool) {
-        let Pending {
-            operator,
-            life,
-            reader,
-            request,
-        } = self.pending.remove(at);
-        let answered = life == self.lives[operator] && !(faults && self.dice.one_in(8));
-        self.operators[operator].effect(&mut self.server, &reader, &request, answered);
+        let answered = !(faults && self.dice.one_in(8));
+        if std::env::var_os("USHER_TRACE").is_some()
+            && let Pending::Pass { operator, flight } = &self.pending[at]
+        {
+            println!("effect of operator {operator} {:?} answered {answered}", flight.call());
+        }
+        match &mut self.pending[at] {
+            Pending::Pass { flight, .. } => {
+                flight.effect(&mut self.server, answered);
+                if flight.call().is_none() {
+                    self.pending.remove(at);
+                }
+            }
+            Pending::Orphan(call) => {
+                let call = call.clone();
+                orphan_effect(&mut self.server, &call);
+                self.pending.remove(at);
+            }
+        }
         self.judge();
+    }
+
+    /// Memory is lost, what was sent may still arrive.
+    fn crash(&mut self, operator: usize) {
+        self.operators[operator] = Operator::start(&self.server);
+        let of_dead = |pending: &Pending| matches!(pending, Pending::Pass { operator: of, .. } if *of == operator);
+        let (dead, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending).into_iter().partition(of_dead);
+        self.pending = rest;
+        for pending in dead {
+            if let Pending::Pass { flight, .. } = pending
+                && let Some(call) = flight.call().filter(|call| !call.is_read())
+            {
+                self.pending.push(Pending::Orphan(Box::new(call)));
+            }
+        }
     }
 
     /// Invariants of the true state, over everything that happened since the last look.
@@ -287,7 +308,7 @@ impl Run {
         match what {
             0 => self.user(),
             1..=8 => {
-                let kind = [SUBNETS, POOLS, CLAIMS][self.dice.roll(3)];
+                let kind = TYPES[self.dice.roll(TYPES.len())];
                 self.operators[operator].deliver(&self.server, kind);
             }
             9..=13 => self.one_pass(operator),
@@ -296,14 +317,10 @@ impl Run {
                 self.effect(at, true);
             }
             18 if self.dice.one_in(10) => {
-                let kind = [SUBNETS, POOLS, CLAIMS][self.dice.roll(3)];
+                let kind = TYPES[self.dice.roll(TYPES.len())];
                 self.operators[operator].relist(&self.server, kind);
             }
-            18 if self.dice.one_in(15) => {
-                // Crash: memory is lost, what was sent may still arrive.
-                self.lives[operator] += 1;
-                self.operators[operator] = Operator::start(&self.server);
-            }
+            18 if self.dice.one_in(15) => self.crash(operator),
             19 => self.server.pass_time(1),
             _ => {}
         }
@@ -319,19 +336,22 @@ impl Run {
             assert!(
                 round < 400,
                 "no calm: {:?}",
-                self.pending.first().map(|p| (&p.reader, &p.request))
+                self.operators
+                    .iter()
+                    .map(|o| o.memory().woken.clone())
+                    .collect::<Vec<_>>()
             );
             while !self.pending.is_empty() {
                 self.effect(0, false);
             }
             for operator in 0..2 {
                 self.operators[operator].deliver_all(&self.server);
-                let woken: Vec<_> = std::mem::take(&mut self.operators[operator].woken);
+                let woken = self.operators[operator].take_woken();
                 for wake in woken {
                     self.pass(operator, wake.kind, &wake.key);
                 }
             }
-            let calm = self.pending.is_empty() && self.operators.iter().all(|o| o.woken.is_empty());
+            let calm = self.pending.is_empty() && self.operators.iter().all(Operator::is_calm);
             if calm && round % 7 == 6 {
                 // Timers: everything is looked at once more, later.
                 self.server.pass_time(10);
@@ -369,7 +389,7 @@ impl Run {
                 self.pass(operator, kind, key);
             }
         }
-        !self.pending.is_empty() || self.operators.iter().any(|o| !o.woken.is_empty())
+        !self.pending.is_empty() || self.operators.iter().any(|o| !o.is_calm())
     }
 
     fn served(&mut self) {
@@ -384,8 +404,9 @@ impl Run {
             assert!(decided, "{} is undecided: {:?}", subnet.meta.key, subnet.status);
         }
         for pool in self.server.all::<PoolRecord>() {
-            let view = &self.operators[0].view;
-            let account = view
+            let memory = self.operators[0].memory();
+            let account = memory
+                .view
                 .derived::<usher_subnets::ledger::Ledger>()
                 .unwrap()
                 .account(&pool.meta.key)
@@ -396,7 +417,7 @@ impl Run {
                 .iter()
                 .filter(|c| *c.pool == *pool.meta.key.name() && c.bound().is_none())
             {
-                let fits = match plan::request(claim.ask, &pool) {
+                let fits = match plan::request(claim.ask, &pool, pool.cidr) {
                     Ok(plan::Request::Length(length)) => map.fit(length, plan::map::Fit::First).is_some(),
                     Ok(plan::Request::Exact(cidr)) => map.is_free(cidr),
                     Err(_) => false,

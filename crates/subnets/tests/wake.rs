@@ -28,19 +28,19 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 /// What one change of the server's state wakes, seen through a watch.
 fn woken_by(server: &mut Server, change: impl FnOnce(&mut Server)) -> Vec<Wake> {
     let mut operator = Operator::start(server);
-    operator.woken.clear();
+    operator.take_woken();
     change(server);
     operator.deliver_all(server);
-    operator.woken
+    operator.take_woken()
 }
 
 /// The same, seen by a list that finds the difference.
 fn woken_by_relist(server: &mut Server, kind: ApiType, change: impl FnOnce(&mut Server)) -> Vec<Wake> {
     let mut operator = Operator::start(server);
-    operator.woken.clear();
+    operator.take_woken();
     change(server);
     operator.relist(server, kind);
-    operator.woken
+    operator.take_woken()
 }
 
 fn with_pools() -> Server {

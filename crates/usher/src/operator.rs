@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use jiff::{SignedDuration, Timestamp};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use usher_engine::Backoff;
@@ -12,6 +13,8 @@ use usher_operator::leadership::LeaseTiming;
 use usher_operator::lease::LeaseConfig;
 use usher_operator::queue::QueueConfig;
 use usher_operator::run::{Operator, RunError, Settings};
+use usher_subnets::kinds::Pools;
+use usher_subnets::plan::pool::Limits;
 
 use crate::cluster::{ClusterArgs, no_client};
 use crate::{Failed, WrongUsage};
@@ -67,12 +70,36 @@ pub(crate) struct Args {
     /// Retries that may start together, and per second after that.
     #[arg(long, default_value_t = 100)]
     retries: u32,
+    /// A claim that waited this long while others were served gets a block kept for it.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    subnets_target_after: u32,
+    /// Allocations listed one by one in a pool's status, up to this many (0 to 5000).
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(0..=5000), value_name = "NUMBER")]
+    subnets_listed: u16,
+    /// A pool's status is written at most this often, but for a change of a condition.
+    #[arg(long, default_value_t = 1000, value_name = "MILLISECONDS")]
+    subnets_status_every_ms: u64,
+    /// Each address map is held against the records this often.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    subnets_check_every: u32,
     /// Logs as JSON.
     #[arg(long)]
     log_json: bool,
 }
 
 impl Args {
+    fn pools(&self) -> Pools {
+        Pools {
+            status_every: Duration::from_millis(self.subnets_status_every_ms),
+            limits: Limits {
+                target_after: SignedDuration::from_secs(self.subnets_target_after.into()),
+                listed_max: self.subnets_listed.into(),
+                check_every: SignedDuration::from_secs(self.subnets_check_every.max(1).into()),
+                checked_from: Some(Timestamp::now()),
+            },
+        }
+    }
+
     fn settings(&self) -> Result<Settings, WrongUsage> {
         let at_least_one = |flag: &str, value: usize| match value {
             0 => Err(WrongUsage(format!("{flag} must be at least 1"))),
@@ -139,10 +166,11 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: Args) -> Result<(), Failed>
         lease = settings.lease.is_some(),
         "usher operator starts"
     );
-    let operator = Operator::new(config, usher_subnets::kinds(), settings).map_err(|problem| match problem {
-        RunError::Client(problem) => no_client(&located, &problem),
-        other => other.to_string(),
-    })?;
+    let operator =
+        Operator::new(config, usher_subnets::kinds(args.pools()), settings).map_err(|problem| match problem {
+            RunError::Client(problem) => no_client(&located, &problem),
+            other => other.to_string(),
+        })?;
     let (stop, stopped) = watch::channel(false);
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

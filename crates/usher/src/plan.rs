@@ -15,6 +15,7 @@ use usher_engine::ObjectKey;
 use usher_operator::pass::Preview;
 use usher_operator::record::ApiType;
 use usher_operator::run::{AnyKind, Operator, Settings};
+use usher_subnets::kinds::Pools;
 
 use crate::cluster::{Cluster, ClusterArgs, dns_label};
 use crate::output::{self, Format};
@@ -27,7 +28,7 @@ const LISTS: Duration = Duration::from_secs(60);
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Kinds may be written as kubectl takes them: subnetpool, subnetpools, SubnetPool, subnetpool.plexaubnet.io.
-Needs the rights to get, list and watch subnets, subnetpools and subnetclaims in the object's namespace.")]
+Needs the rights to get, list and watch subnets, subnetpools, subnetclaims and subnetpoolclaims in the object's namespace.")]
 pub(crate) struct Args {
     /// The object, as KIND/NAME or KIND NAME.
     #[arg(value_name = "KIND/NAME")]
@@ -75,7 +76,7 @@ struct Shown {
 }
 
 pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed> {
-    let kinds = usher_subnets::kinds();
+    let kinds = usher_subnets::kinds(Pools::default());
     let (kind, name) = args.target()?;
     let kind = find_kind(&kinds, kind)?;
     let resource = kind.resource();
@@ -94,7 +95,11 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed
     };
     let mut wanted = vec![(kind.name(), key.clone())];
     wanted.extend(decider(resource, &key, &object));
-    let operator = Operator::new(&cluster.located.config, usher_subnets::kinds(), settings)?;
+    let operator = Operator::new(
+        &cluster.located.config,
+        usher_subnets::kinds(Pools::default()),
+        settings,
+    )?;
     let mut previews = operator.previews(&wanted, LISTS).await?.into_iter();
     let Some(preview) = previews.next().flatten() else {
         // It was there a moment ago: either it cannot be read, or it has just been deleted.
@@ -201,7 +206,7 @@ mod tests {
 
     #[test]
     fn kinds_are_found_by_every_name_that_kubectl_takes() {
-        let kinds = usher_subnets::kinds();
+        let kinds = usher_subnets::kinds(Pools::default());
         for (written, kind) in [
             ("subnetpool", "SubnetPool"),
             ("SubnetPools", "SubnetPool"),

@@ -23,6 +23,8 @@ pub struct Entry<R> {
     pub record: Arc<R>,
     /// The view's event count when its uid was first seen.
     pub first_seen: u64,
+    /// The view's event count when this version of it came.
+    pub changed: u64,
 }
 
 /// A change of one object, with what it was and what it is. A deletion carries the last known object, also when a list
@@ -297,6 +299,7 @@ impl<R: Record> Store<R> {
             Entry {
                 record: new.clone(),
                 first_seen,
+                changed: seen,
             },
         );
         changes.push((key, Box::new(Change { old, new: Some(new) })));

@@ -31,6 +31,11 @@ pub const PARENT_LABEL: &str = "plexaubnet.io/parent";
 /// `"true"` on a pool stops grants and commits; releases and status go on.
 pub const PAUSED_ANNOTATION: &str = "usher.dev/paused";
 
+/// A new value on a pool has its map counted anew (R50).
+pub const RECALCULATE_ANNOTATION: &str = "usher.dev/recalculate";
+/// On the pools Usher makes.
+pub const IPAM_LABEL: &str = "plexaubnet.io/ipam";
+
 /// The CRDs, in the order they are listed at start.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![

@@ -6,17 +6,20 @@ use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use usher_engine::{Conditions, Finding, ObjectKey, Plan, Stance, Step, Tell};
 
-use super::map::{Conflict, Fit};
-use super::{PoolState, Request, fulfils, request};
-use crate::api::{ClaimPhase, FINALIZER, SubnetClaimStatus};
+use super::map::Conflict;
+use super::{PoolState, Request, Standing, fulfils, request};
+use crate::api::{ClaimPhase, FINALIZER, SubnetClaimStatus, SubnetPhase};
 use crate::ledger::{Account, Grant, Holder, Refusal};
-use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
+use crate::records::{ClaimRecord, SubnetRecord};
 
 /// A claim that is neither bound nor refused after this long says so (R19); before, its next write is Bound.
 const QUIET: SignedDuration = SignedDuration::from_secs(2);
 
 /// A Subnet that the API server refused is tried again after this long: policies and quotas change without our being told.
 const REFUSED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// What the API server said of a lost Subnet and the view does not confirm is asked again after this long.
+const ASKED_AGAIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// A step of a claim.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +36,29 @@ pub enum ClaimStep {
         /// The pool.
         pool: ObjectKey,
     },
+    /// Becomes a further owner of a Subnet of the same clusterID (R11).
+    Share {
+        /// The Subnet.
+        subnet: ObjectKey,
+    },
+    /// Asks the API server whether the Subnet of a Bound claim is really gone, and whether somebody has its range.
+    ConfirmLoss {
+        /// The pool.
+        pool: ObjectKey,
+        /// The range.
+        cidr: IpNet,
+    },
+    /// Creates the Subnet of a Bound claim again: it was taken away by force (R31).
+    Restore {
+        /// The pool.
+        pool: ObjectKey,
+        /// The range.
+        cidr: IpNet,
+    },
+    /// Deletes a claim that was made for a pool claim which is gone for good.
+    DeleteOrphan,
+    /// Lets such a claim go.
+    DropFinalizer,
 }
 
 impl Step for ClaimStep {
@@ -40,6 +66,11 @@ impl Step for ClaimStep {
         match self {
             ClaimStep::CreateSubnet { .. } => "CreateSubnet",
             ClaimStep::QueueAgain { .. } => "QueueAgain",
+            ClaimStep::Share { .. } => "AddSubnetOwner",
+            ClaimStep::ConfirmLoss { .. } => "ConfirmLoss",
+            ClaimStep::Restore { .. } => "RestoreSubnet",
+            ClaimStep::DeleteOrphan => "DeleteOrphan",
+            ClaimStep::DropFinalizer => "DropInternalClaimFinalizer",
         }
     }
 
@@ -47,6 +78,17 @@ impl Step for ClaimStep {
         match self {
             ClaimStep::CreateSubnet { pool, cidr } => format!("create the Subnet for {cidr} of pool {}", pool.name()),
             ClaimStep::QueueAgain { pool } => format!("wait for a range of pool {} again", pool.name()),
+            ClaimStep::Share { subnet } => {
+                format!("share Subnet {}, which has the same clusterID", subnet.name())
+            }
+            ClaimStep::ConfirmLoss { cidr, .. } => {
+                format!("ask the API server whether the Subnet of {cidr} is really gone")
+            }
+            ClaimStep::Restore { cidr, .. } => {
+                format!("create the Subnet for {cidr} again: it was taken away by force")
+            }
+            ClaimStep::DeleteOrphan => "delete the claim: the pool claim it was made for is gone".into(),
+            ClaimStep::DropFinalizer => "remove the claim's finalizer: the pool claim it was made for is gone".into(),
         }
     }
 
@@ -59,17 +101,34 @@ impl Step for ClaimStep {
 #[derive(Debug)]
 pub struct ClaimView<'v> {
     /// Its pool.
-    pub pool: Option<&'v PoolRecord>,
+    pub pool: Option<Standing<'v>>,
     /// Its pool's account.
     pub account: Option<&'v Account>,
-    /// Its Subnet, if there is one that is not withdrawn.
+    /// Its Subnet, if there is one that is not withdrawn: its own, or for a Bound claim the one it shares or imported.
     pub subnet: Option<&'v SubnetRecord>,
+    /// Another Subnet of the pool with its clusterID that is not withdrawn (R11).
+    pub namesake: Option<&'v SubnetRecord>,
     /// What it was promised in memory.
     pub grant: Option<&'v Grant>,
+    /// What a quorum read said of its lost Subnet.
+    pub loss: Option<&'v Loss>,
+    /// The pool claim it was made for is gone for good.
+    pub orphaned: bool,
 }
 
-/// Where an unbound claim stands.
-enum Standing {
+/// The Subnet of a Bound claim is gone: confirmed by a quorum read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loss {
+    /// The range it was bound to.
+    pub cidr: IpNet,
+    /// The Subnet that has the range now, if any.
+    pub taken_by: Option<ObjectKey>,
+    /// When that was asked.
+    pub at: Timestamp,
+}
+
+/// How an unbound claim stands.
+enum Prospect {
     /// Its next write is Bound.
     OnItsWay,
     /// It must wait for somebody else.
@@ -79,13 +138,30 @@ enum Standing {
         message: String,
     },
     /// It can never be served as it stands.
-    Invalid { message: String },
+    Invalid {
+        reason: &'static str,
+        event: &'static str,
+        message: String,
+    },
 }
 
+type ClaimPlan = Plan<ClaimStep, SubnetClaimStatus>;
+
 /// The decision.
-pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<ClaimStep, SubnetClaimStatus> {
-    if claim.meta.deleting.is_some() || claim.bound().is_some() {
-        return Plan::report(claim.status.clone());
+pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> ClaimPlan {
+    let keep = || Plan::report(claim.status.clone());
+    // As the garbage collector would; it may not be there.
+    if claim.internal() && seen.orphaned {
+        return match claim.meta.deleting {
+            None => keep().step(ClaimStep::DeleteOrphan),
+            Some(_) => keep().step(ClaimStep::DropFinalizer),
+        };
+    }
+    if claim.meta.deleting.is_some() {
+        return keep();
+    }
+    if let Some(range) = claim.bound() {
+        return keep_promise(claim, range, seen, now);
     }
     if let Some(subnet) = seen.subnet
         && committed(subnet, seen.account)
@@ -96,9 +172,59 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<C
     if let Some(refusal) = seen.account.and_then(|account| account.refused.get(&claim.meta.uid)) {
         return refused(claim, refusal, now);
     }
-    let standing = standing(claim, seen);
-    let plan = match &standing {
-        Standing::Waiting { reason, event, message } => {
+    if let Some(other) = seen.namesake.filter(|_| seen.subnet.is_none()) {
+        match share(claim, other) {
+            Sharing::Bind => return bind(claim, other, now),
+            Sharing::Join => {
+                return keep()
+                    .step(ClaimStep::Share {
+                        subnet: other.meta.key.clone(),
+                    })
+                    .again_after(Duration::from_secs(2));
+            }
+            Sharing::No(prospect) => return say(claim, &prospect, now),
+        }
+    }
+    let prospect = prospect(claim, seen);
+    if !matches!(prospect, Prospect::OnItsWay) {
+        return say(claim, &prospect, now);
+    }
+    let begun = seen
+        .subnet
+        .map(|s| s.meta.created)
+        .or(seen.grant.map(|g| g.at))
+        .unwrap_or(claim.meta.created);
+    let late = now.duration_since(begun) >= QUIET && (claim.status.phase.is_none() || is_served(seen));
+    let recovered = claim.status.phase == Some(ClaimPhase::Error);
+    let message = "a range is being placed for this claim";
+    // Nothing is said that the next write overwrites anyway; but nobody waits in silence either.
+    let plan = if late || recovered {
+        Plan::report(report(claim, ClaimPhase::Pending, "Placing", message, now))
+    } else {
+        keep()
+    };
+    let plan = plan
+        .finding(Finding::new(Stance::Doing, "Placing", message))
+        .again_after(Duration::from_secs(2));
+    match (seen.grant, &seen.pool) {
+        (Some(grant), Some(standing))
+            if seen.subnet.is_none()
+                && standing.pool.meta.has_finalizer(FINALIZER)
+                && standing.state() == PoolState::Serving =>
+        {
+            plan.step(ClaimStep::CreateSubnet {
+                pool: standing.pool.meta.key.clone(),
+                cidr: grant.cidr,
+            })
+        }
+        _ => plan,
+    }
+}
+
+/// Tells a claim that it must wait, or that it asks in vain.
+fn say(claim: &ClaimRecord, prospect: &Prospect, now: Timestamp) -> ClaimPlan {
+    match prospect {
+        Prospect::Waiting { reason, event, message } => {
             let mut finding =
                 Finding::new(Stance::Waiting, event.unwrap_or(reason), message.clone()).since(claim.meta.created);
             if event.is_some() {
@@ -106,40 +232,123 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> Plan<C
             }
             Plan::report(report(claim, ClaimPhase::Pending, reason, message, now)).finding(finding)
         }
-        Standing::Invalid { message } => Plan::report(report(claim, ClaimPhase::Error, "InvalidRequest", message, now))
-            .finding(Finding::new(Stance::Blocked, "ValidationFailed", message.clone()).told(Tell::Warning)),
-        Standing::OnItsWay => {
-            let begun = seen
-                .subnet
-                .map(|s| s.meta.created)
-                .or(seen.grant.map(|g| g.at))
-                .unwrap_or(claim.meta.created);
-            let late = now.duration_since(begun) >= QUIET && (claim.status.phase.is_none() || is_served(seen));
-            let recovered = claim.status.phase == Some(ClaimPhase::Error);
-            let message = "a range is being placed for this claim";
-            // Nothing is said that the next write overwrites anyway; but nobody waits in silence either.
-            let plan = if late || recovered {
-                Plan::report(report(claim, ClaimPhase::Pending, "Placing", message, now))
-            } else {
-                Plan::report(claim.status.clone())
-            };
-            plan.finding(Finding::new(Stance::Doing, "Placing", message))
-                .again_after(Duration::from_secs(2))
+        Prospect::Invalid { reason, event, message } => {
+            Plan::report(report(claim, ClaimPhase::Error, reason, message, now))
+                .finding(Finding::new(Stance::Blocked, event, message.clone()).told(Tell::Warning))
         }
+        Prospect::OnItsWay => Plan::report(claim.status.clone()),
+    }
+}
+
+/// What a claim makes of a Subnet that has its clusterID already.
+enum Sharing {
+    /// It is the claim's as well.
+    Bind,
+    /// The claim becomes a further owner first.
+    Join,
+    /// Not, or not now.
+    No(Prospect),
+}
+
+/// R11: within a pool, one live Subnet per clusterID.
+fn share(claim: &ClaimRecord, other: &SubnetRecord) -> Sharing {
+    let (id, name) = (&claim.cluster_id, other.meta.key.name());
+    if other.phase() != Some(SubnetPhase::Allocated) || other.meta.deleting.is_some() {
+        let message = format!(
+            "clusterID {id} has Subnet {name} ({}), which is not settled; this claim is served after that",
+            other.cidr
+        );
+        return Sharing::No(Prospect::Waiting {
+            reason: "RangeReleasing",
+            event: None,
+            message,
+        });
+    }
+    let fits = fulfils(claim, &other.pool, &other.cluster_id, other.cidr);
+    if !fits || other.child.is_some() {
+        let message = format!(
+            "clusterID {id} has Subnet {name} ({}) of this pool already; ask for that size, or use another clusterID",
+            other.cidr
+        );
+        return Sharing::No(Prospect::Invalid {
+            reason: "ClusterIDConflict",
+            event: "ValidationFailed",
+            message,
+        });
+    }
+    if other.by_hand() || other.meta.owned_by(&claim.meta.uid) {
+        return Sharing::Bind;
+    }
+    Sharing::Join
+}
+
+/// R31: a Bound claim has its range, gets it again, or is told that it is lost; never another one.
+fn keep_promise(claim: &ClaimRecord, range: IpNet, seen: &ClaimView<'_>, now: Timestamp) -> ClaimPlan {
+    let keep = || Plan::report(claim.status.clone());
+    if let Some(subnet) = seen.subnet.filter(|subnet| subnet.cidr == range) {
+        let lost = claim.status.phase == Some(ClaimPhase::Error);
+        return match committed(subnet, seen.account) {
+            true if lost => bind(claim, subnet, now),
+            true => keep(),
+            false => keep().finding(Finding::new(
+                Stance::Doing,
+                "Restoring",
+                format!("Subnet {} is being restored", subnet.meta.key.name()),
+            )),
+        };
+    }
+    let Some(standing) = &seen.pool else {
+        let message = format!(
+            "the Subnet of {range} is gone, and so is pool {}; create it",
+            claim.pool
+        );
+        return keep().finding(Finding::new(Stance::Waiting, "PoolNotFound", message));
     };
-    match (seen.grant, seen.pool) {
-        (Some(grant), Some(pool))
-            if seen.subnet.is_none()
-                && pool.meta.has_finalizer(FINALIZER)
-                && PoolState::of(pool) == PoolState::Serving
-                && matches!(standing, Standing::OnItsWay) =>
-        {
-            plan.step(ClaimStep::CreateSubnet {
-                pool: pool.meta.key.clone(),
-                cidr: grant.cidr,
-            })
-        }
-        _ => plan,
+    let pool = standing.pool.meta.key.clone();
+    let Some(loss) = seen.loss.filter(|loss| loss.cidr == range) else {
+        return keep().step(ClaimStep::ConfirmLoss { pool, cidr: range });
+    };
+    let mut seats = seen
+        .account
+        .into_iter()
+        .flat_map(|account| account.overlapping(range, ""));
+    let taken = seats.find(|seat| seat.settled).map(|seat| &seat.key);
+    if taken != loss.taken_by.as_ref() {
+        // What was answered and what is in view must agree; one of them is behind.
+        let rest = ASKED_AGAIN.saturating_sub(now.duration_since(loss.at));
+        return match Duration::try_from(rest) {
+            Ok(rest) if !rest.is_zero() => keep().again_after(rest),
+            _ => keep().step(ClaimStep::ConfirmLoss { pool, cidr: range }),
+        };
+    }
+    if let Some(by) = taken {
+        let message = format!(
+            "{range} of pool {} was taken away by force, and Subnet {} has it now; delete that Subnet or this claim",
+            pool.name(),
+            by.name()
+        );
+        return Plan::report(lost(claim, &message, now))
+            .finding(Finding::new(Stance::Blocked, "RangeLost", message).told(Tell::Warning));
+    }
+    if !standing.pool.meta.has_finalizer(FINALIZER) || standing.state() == PoolState::Terminating {
+        return keep().finding(Finding::new(Stance::Waiting, "PoolNotReady", standing.sentence()));
+    }
+    keep()
+        .finding(Finding::new(
+            Stance::Doing,
+            "Restoring",
+            format!("the Subnet of {range} is gone; it is made again"),
+        ))
+        .step(ClaimStep::Restore { pool, cidr: range })
+        .again_after(Duration::from_secs(2))
+}
+
+/// The promise stays on record, as what is to be restored.
+fn lost(claim: &ClaimRecord, message: &str, now: Timestamp) -> SubnetClaimStatus {
+    SubnetClaimStatus {
+        allocated_cidr: claim.status.allocated_cidr.clone(),
+        subnet_ref: claim.status.subnet_ref.clone(),
+        ..report(claim, ClaimPhase::Error, "RangeLost", message, now)
     }
 }
 
@@ -150,7 +359,7 @@ fn committed(subnet: &SubnetRecord, account: Option<&Account>) -> bool {
 
 /// The API server refused its Subnet (a policy, a quota, a right): said so, and asked again after a while. Meanwhile it
 /// holds no range and nobody waits behind it.
-fn refused(claim: &ClaimRecord, refusal: &Refusal, now: Timestamp) -> Plan<ClaimStep, SubnetClaimStatus> {
+fn refused(claim: &ClaimRecord, refusal: &Refusal, now: Timestamp) -> ClaimPlan {
     let message = &refusal.message;
     let plan = Plan::report(report(claim, ClaimPhase::Pending, "Refused", message, now))
         .finding(Finding::new(Stance::Blocked, "Refused", message.clone()).since(refusal.at));
@@ -169,7 +378,7 @@ fn is_served(seen: &ClaimView<'_>) -> bool {
     seen.grant.is_some() || seen.subnet.is_some()
 }
 
-fn bind(claim: &ClaimRecord, subnet: &SubnetRecord, now: Timestamp) -> Plan<ClaimStep, SubnetClaimStatus> {
+fn bind(claim: &ClaimRecord, subnet: &SubnetRecord, now: Timestamp) -> ClaimPlan {
     let message = format!("{} of pool {} is allocated", subnet.cidr, subnet.pool);
     let mut conditions = Conditions::from_existing(&claim.status.conditions);
     conditions.set("Ready", true, "Allocated", message.clone(), claim.meta.generation, now);
@@ -185,13 +394,13 @@ fn bind(claim: &ClaimRecord, subnet: &SubnetRecord, now: Timestamp) -> Plan<Clai
     .finding(Finding::new(Stance::Done, "SubnetAllocated", message).told(Tell::Normal))
 }
 
-fn standing(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Standing {
-    let waiting = |reason, message| Standing::Waiting {
+fn prospect(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Prospect {
+    let waiting = |reason, message| Prospect::Waiting {
         reason,
         event: None,
         message,
     };
-    let Some(pool) = seen.pool else {
+    let Some(standing) = &seen.pool else {
         let message = format!(
             "pool {} does not exist in namespace {}; create it",
             claim.pool,
@@ -199,63 +408,87 @@ fn standing(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Standing {
         );
         return waiting("PoolNotFound", message);
     };
-    let asked = match request(claim.ask, pool) {
+    let pool = standing.pool;
+    let state = standing.state();
+    let asked = match request(claim.ask, pool, standing.serving().unwrap_or(pool.cidr)) {
         Ok(asked) => asked,
-        Err(message) => return Standing::Invalid { message },
+        Err(message) => {
+            return Prospect::Invalid {
+                reason: "InvalidRequest",
+                event: "ValidationFailed",
+                message,
+            };
+        }
     };
-    let state = PoolState::of(pool);
-    if state != PoolState::Serving {
-        return waiting("PoolNotReady", state.sentence(pool));
+    if !matches!(state, PoolState::Serving | PoolState::Rebuilding) {
+        return waiting("PoolNotReady", standing.sentence());
     }
-    let Some(map) = seen.account.and_then(|account| account.map.as_ref()) else {
-        return Standing::OnItsWay;
+    let Some(account) = seen.account else {
+        return Prospect::OnItsWay;
+    };
+    let Some(map) = account.map.as_ref() else {
+        return Prospect::OnItsWay;
     };
     if is_served(seen) {
-        return Standing::OnItsWay;
+        return Prospect::OnItsWay;
     }
-    if seen
-        .account
-        .is_some_and(|account| account.has_subnet_of(&claim.meta.uid))
-    {
+    if account.has_subnet_of(&claim.meta.uid) {
         return waiting(
             "RangeReleasing",
             "an earlier range of this claim is being released; it is served after that".into(),
         );
     }
     let name = pool.meta.key.name();
+    if account.is_taken(&claim.cluster_id) {
+        let message = format!(
+            "another claim of clusterID {} is being served; this one shares its range",
+            claim.cluster_id
+        );
+        return waiting("RangeReleasing", message);
+    }
+    // What is kept for others is not there for this one.
+    let mut free = map.overlay();
+    let kept = account.target.as_ref().filter(|target| target.uid != claim.meta.uid);
+    for cidr in account.awaited.values().copied().chain(kept.map(|target| target.cidr)) {
+        free.withhold(cidr);
+    }
     match asked {
-        Request::Length(length) if map.fit(length, Fit::First).is_none() => {
+        Request::Length(length) if !free.fits(length) => {
             let largest = match map.largest_free() {
+                Some(shorter) if shorter <= length => "what is free is kept for claims that wait longer".into(),
                 Some(length) => format!("the largest free block is /{length}"),
                 None => "it is full".into(),
             };
+            let kept = account.target.as_ref().filter(|target| target.uid == claim.meta.uid);
+            let kept = kept.map(|target| format!("; {} is kept for it as it empties", target.cidr));
             let message = format!(
-                "no free /{length} in pool {name}, {largest}; waiting since {}",
+                "no free /{length} in pool {name}, {largest}{}; waiting since {}",
+                kept.unwrap_or_default(),
                 claim.meta.created
             );
-            Standing::Waiting {
+            Prospect::Waiting {
                 reason: "PoolExhausted",
                 event: Some("SubnetPoolExhausted"),
                 message,
             }
         }
-        Request::Exact(cidr) if !map.is_free(cidr) => {
+        Request::Exact(cidr) if !free.is_free(cidr) => {
             let holder = map
                 .overlay()
                 .reserve(cidr)
                 .err()
-                .map_or_else(|| "somebody else".into(), |c| holder(&c, seen.account));
+                .map_or_else(|| "a claim that waits longer".into(), |c| holder(&c, seen.account));
             let message = format!(
                 "{cidr} of pool {name} is held by {holder}; waiting since {}",
                 claim.meta.created
             );
-            Standing::Waiting {
+            Prospect::Waiting {
                 reason: "RequestedCIDRInUse",
                 event: Some("AllocationConflict"),
                 message,
             }
         }
-        _ => Standing::OnItsWay,
+        _ => Prospect::OnItsWay,
     }
 }
 

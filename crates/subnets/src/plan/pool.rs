@@ -1,31 +1,59 @@
 //! What a pool does next: serve its queue, say what it has, end when it is empty.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use usher_engine::{Conditions, Finding, ObjectKey, Plan, Stance, Step, Tell};
+use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell};
+use usher_operator::record::Meta;
 
 use super::map::Fit;
-use super::{PoolState, Request, request};
+use super::pool_report::{conflict, is_stuck, some, status, waiting};
+use super::{PoolState, Request, Standing, holder, request};
 use crate::api::{FINALIZER, Strategy, SubnetPoolStatus};
-use crate::ledger::{Account, Grant, Place, Waiting};
-use crate::records::{Ask, ClaimRecord, PoolRecord};
+use crate::ledger::{Account, Grant, Place, Target, Unserved, overlap};
+use crate::records::{ClaimRecord, PoolRecord};
 
 /// Grants per pass; then the pass ends and others have their turn (R17).
 pub const GRANTS_PER_PASS: usize = 512;
 /// Grants whose Subnet is not in view yet, per pool (R17): bounds what a crash makes us decide again.
 pub const GRANTS_OUTSTANDING: usize = 256;
-/// Allocations listed one by one in the status, up to this many (R47) …
-const LISTED_MAX: usize = 500;
-/// … and again once there are no more than this, so that the list does not come and go.
-const LISTED_AGAIN: usize = 400;
+/// Subnets that get our finalizer at a time, at most one such batch per second over all pools (R38).
+pub const ADOPTED_AT_ONCE: usize = 20;
 /// How often a taken name that the view does not show is asked after.
 const UNSEEN_AGAIN: Duration = Duration::from_secs(5);
 /// Without a running watch for this long, nothing is granted: the map may be out of date.
 const GRANTS_STOP_AFTER: SignedDuration = SignedDuration::from_secs(5);
+/// A recalculation that takes longer than this is told.
+const REBUILDING_TOLD_AFTER: SignedDuration = SignedDuration::from_secs(2);
+/// How often a recalculation looks whether the view has caught up.
+const CAUGHT_UP_AGAIN: Duration = Duration::from_millis(50);
+
+/// What people may set for all pools.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// A claim that waited this long while others were served gets a block kept for it (R15).
+    pub target_after: SignedDuration,
+    /// Allocations listed one by one in the status, up to this many (R47).
+    pub listed_max: usize,
+    /// Each map is held against the records this often (R51) …
+    pub check_every: SignedDuration,
+    /// … counted from here: when the process started. Never, where that is not said.
+    pub checked_from: Option<Timestamp>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            target_after: SignedDuration::from_secs(300),
+            listed_max: 500,
+            check_every: SignedDuration::from_secs(600),
+            checked_from: None,
+        }
+    }
+}
 
 /// A step of a pool.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,13 +76,54 @@ pub enum PoolStep {
         /// Its create request was sent: ask the API server first whether it took effect.
         sent: bool,
     },
+    /// Keeps a block for a claim that waited too long, in memory.
+    KeepTarget {
+        /// The claim.
+        claim: ObjectKey,
+        /// The block.
+        target: Target,
+    },
     /// Asks whether a name that was taken is still taken: the view has not shown by whom.
     ConfirmTaken {
         /// The Subnet's name.
         name: Arc<str>,
     },
+    /// Creates the Subnet that stands for this pool in its parent.
+    CreateHolder {
+        /// The parent.
+        parent: ObjectKey,
+    },
+    /// Withdraws a holder that has no range yet: the pool asks for another one now.
+    ReplaceHolder {
+        /// The holder, as it is in view.
+        holder: Box<Meta>,
+    },
+    /// Reads the holder from a quorum: the pool is Held if that shows it Allocated.
+    ConfirmHolder {
+        /// The holder.
+        holder: ObjectKey,
+    },
+    /// Puts our finalizer on Subnets that upstream made.
+    Adopt {
+        /// Which.
+        subnets: Vec<ObjectKey>,
+    },
+    /// Lists what the API server has, so that the map can be counted anew from no less.
+    ListForRecount {
+        /// The request's value.
+        trigger: Arc<str>,
+    },
+    /// Counts the map anew from the records, and compares.
+    Recalculate {
+        /// The request's value.
+        trigger: Arc<str>,
+    },
+    /// Holds the next slice of the map against the records.
+    CheckSlice,
     /// Lets the pool go, after a quorum list shows that nothing of it is left.
     DropFinalizer,
+    /// Deletes a child pool whose pool claim is gone for good, as a garbage collector would.
+    DeleteOrphan,
 }
 
 impl Step for PoolStep {
@@ -63,8 +132,17 @@ impl Step for PoolStep {
             PoolStep::AddFinalizer => "AddPoolFinalizer",
             PoolStep::Grant { .. } => "Grant",
             PoolStep::RevokeGrant { .. } => "RevokeGrant",
+            PoolStep::KeepTarget { .. } => "KeepTarget",
             PoolStep::ConfirmTaken { .. } => "ConfirmTaken",
+            PoolStep::CreateHolder { .. } => "CreateHolder",
+            PoolStep::ReplaceHolder { .. } => "ReplaceHolder",
+            PoolStep::ConfirmHolder { .. } => "ConfirmHolder",
+            PoolStep::Adopt { .. } => "AdoptSubnet",
+            PoolStep::ListForRecount { .. } => "ListForRecount",
+            PoolStep::Recalculate { .. } => "Recalculate",
+            PoolStep::CheckSlice => "CheckSlice",
             PoolStep::DropFinalizer => "DropPoolFinalizer",
+            PoolStep::DeleteOrphan => "DeleteOrphan",
         }
     }
 
@@ -75,8 +153,31 @@ impl Step for PoolStep {
             PoolStep::RevokeGrant { cidr, .. } => {
                 format!("take back the grant of {cidr}; its claim is gone or changed")
             }
+            PoolStep::KeepTarget { claim, target } => {
+                format!("keep {} for SubnetClaim {claim}, which has waited longest", target.cidr)
+            }
             PoolStep::ConfirmTaken { name } => format!("ask the API server whether Subnet {name} exists"),
+            PoolStep::CreateHolder { parent } => {
+                format!("create the Subnet that stands for this pool in {}", parent.name())
+            }
+            PoolStep::ReplaceHolder { holder } => {
+                format!(
+                    "withdraw Subnet {}; the pool asks for another range now",
+                    holder.key.name()
+                )
+            }
+            PoolStep::ConfirmHolder { holder } => format!("ask the API server whether Subnet {holder} is Allocated"),
+            PoolStep::Adopt { subnets } => {
+                format!(
+                    "put the finalizer on {} made before Usher",
+                    some(subnets.len(), "Subnet")
+                )
+            }
+            PoolStep::ListForRecount { .. } => "list the Subnets and claims, to count the map anew".into(),
+            PoolStep::Recalculate { .. } => "count the map anew from the records, and compare".into(),
+            PoolStep::CheckSlice => "hold a slice of the map against the records".into(),
             PoolStep::DropFinalizer => "check that no Subnet of the pool is left, then let it go".into(),
+            PoolStep::DeleteOrphan => "delete the pool: the pool claim it was made for is gone".into(),
         }
     }
 
@@ -88,29 +189,60 @@ impl Step for PoolStep {
 /// What a pool's plan is made from.
 #[derive(Debug)]
 pub struct PoolView<'v> {
+    /// The pool among others.
+    pub standing: Standing<'v>,
     /// Its account.
     pub account: &'v Account,
     /// Pools that name it as their parent.
     pub child_pools: usize,
+    /// A quorum read showed its holder Allocated (R26).
+    pub holder_confirmed: bool,
+    /// A withdrawn holder is still there.
+    pub holder_leaving: bool,
+    /// The pool claim it was made for is gone for good.
+    pub orphaned: bool,
     /// Grants whose claim is gone, changed, or elsewhere.
     pub stale_grants: Vec<(&'v Arc<str>, &'v Grant)>,
+    /// The view has seen all that the API server listed for the recalculation under way.
+    pub caught_up: bool,
     /// A watch is broken since then.
     pub interrupted: Option<Timestamp>,
     /// Subnets that keep the pool from going: how many, and one of them.
     pub left: usize,
     /// One of those.
     pub example: Option<&'v ObjectKey>,
+    /// What people have set.
+    pub limits: Limits,
 }
 
 impl PoolView<'_> {
+    /// What the pool serves from, or would.
+    pub fn serving(&self) -> IpNet {
+        self.standing.serving().unwrap_or(self.standing.pool.cidr)
+    }
+
+    /// The state to tell people: a recalculation is told only when it takes long.
+    pub fn reported_state(&self, now: Timestamp) -> PoolState {
+        let begun = self.account.recalculation.asked.as_ref().map(|asked| asked.at);
+        match self.standing.state() {
+            PoolState::Rebuilding if begun.is_none_or(|at| now.duration_since(at) < REBUILDING_TOLD_AFTER) => {
+                Standing {
+                    rebuilding: false,
+                    ..self.standing.clone()
+                }
+                .state()
+            }
+            state => state,
+        }
+    }
+
     /// Whether a grant is still wanted by its claim and still possible in its pool (R18).
-    pub fn wanted(grant: &Grant, claim: Option<&ClaimRecord>, uid: &str, pool: &PoolRecord) -> bool {
-        let possible = PoolState::of(pool) == PoolState::Serving
-            && pool.cidr.contains(&grant.cidr)
-            && !pool
-                .exclude
-                .iter()
-                .any(|e| e.contains(&grant.cidr) || grant.cidr.contains(e));
+    pub fn wanted(grant: &Grant, claim: Option<&ClaimRecord>, uid: &str, standing: &Standing<'_>) -> bool {
+        let pool = standing.pool;
+        let state = standing.state();
+        let possible = matches!(state, PoolState::Serving | PoolState::Rebuilding)
+            && standing.serving().is_some_and(|range| range.contains(&grant.cidr))
+            && !pool.exclude.iter().any(|e| overlap(*e, grant.cidr));
         possible
             && claim.is_some_and(|claim| {
                 &*claim.meta.uid == uid
@@ -122,10 +254,15 @@ impl PoolView<'_> {
     }
 }
 
+type PoolPlan = Plan<PoolStep, SubnetPoolStatus>;
+
 /// The decision.
-pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> Plan<PoolStep, SubnetPoolStatus> {
-    let state = PoolState::of(pool);
-    let mut plan = Plan::report(status(pool, seen, state, now));
+pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> PoolPlan {
+    if let Some(since) = seen.interrupted {
+        return without_news(pool, since, now);
+    }
+    let state = seen.standing.state();
+    let mut plan = Plan::report(status(pool, seen, now));
     for (uid, grant) in &seen.stale_grants {
         plan = plan.step(PoolStep::RevokeGrant {
             uid: (*uid).clone(),
@@ -143,37 +280,43 @@ pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> Plan<Pool
     if state == PoolState::Terminating {
         return terminate(pool, seen, plan);
     }
-    let used = seen.account.has_subnets() || waiting(pool, seen.account) > 0 || !seen.account.grants.is_empty();
+    if seen.orphaned {
+        return plan.step(PoolStep::DeleteOrphan);
+    }
+    plan = say_conflicts(pool, seen, plan);
+    let account = seen.account;
+    let used = account.has_subnets() || seen.child_pools > 0 || waiting(pool, seen) > 0 || !account.grants.is_empty();
     if used && !pool.meta.has_finalizer(FINALIZER) {
         // Grants follow once the finalizer is in view.
         return plan.step(PoolStep::AddFinalizer);
     }
-    if state != PoolState::Serving {
-        return plan.finding(Finding::new(Stance::Blocked, state.reason(), state.sentence(pool)));
+    if let Some(next) = holder::next(pool, seen) {
+        plan = plan.finding(Finding::new(next.stance, "WaitingParent", seen.standing.sentence()));
+        plan.steps.extend(next.step);
     }
-    if let Some(since) = seen
-        .interrupted
-        .filter(|since| now.duration_since(*since) > GRANTS_STOP_AFTER)
-    {
-        return plan
-            .finding(
-                Finding::new(
-                    Stance::Waiting,
-                    "WatchLost",
-                    "a watch is broken, nothing is granted until it runs again",
-                )
-                .since(since),
-            )
-            .again_after(Duration::from_secs(1));
+    plan = recount(pool, seen, plan, now);
+    if !account.unadopted.is_empty() {
+        plan = adopt(account, plan);
     }
-    serve(pool, seen.account, plan, now)
+    match state {
+        PoolState::Serving => serve(pool, seen, plan, now),
+        // Said above.
+        PoolState::WaitingParent | PoolState::Rebuilding => plan,
+        _ => plan.finding(Finding::new(Stance::Blocked, state.reason(), seen.standing.sentence())),
+    }
 }
 
-fn terminate(
-    pool: &PoolRecord,
-    seen: &PoolView<'_>,
-    plan: Plan<PoolStep, SubnetPoolStatus>,
-) -> Plan<PoolStep, SubnetPoolStatus> {
+/// A watch is broken: nothing is known to be so any more, and nothing is said that may not be.
+fn without_news(pool: &PoolRecord, since: Timestamp, now: Timestamp) -> PoolPlan {
+    let plan = Plan::report(pool.status.clone()).again_after(Duration::from_secs(1));
+    if now.duration_since(since) <= GRANTS_STOP_AFTER {
+        return plan;
+    }
+    let message = "a watch is broken, nothing is granted until it runs again";
+    plan.finding(Finding::new(Stance::Waiting, "WatchLost", message).since(since))
+}
+
+fn terminate(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan) -> PoolPlan {
     if !pool.meta.has_finalizer(FINALIZER) {
         return plan;
     }
@@ -195,64 +338,160 @@ fn terminate(
     }
 }
 
+/// What is wrong with what is allocated is told as events, too.
+fn say_conflicts(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan) -> PoolPlan {
+    let event = match conflict(pool, seen, seen.account) {
+        (true, "Overlap", message) => Some(("SubnetOverlap", message)),
+        (true, reason, message) => Some((reason, message)),
+        _ => None,
+    };
+    match event {
+        Some((reason, message)) => plan.finding(Finding::new(Stance::Blocked, reason, message).told(Tell::Warning)),
+        None => plan,
+    }
+}
+
+fn adopt(account: &Account, plan: PoolPlan) -> PoolPlan {
+    let seats = account.unadopted.iter().filter_map(|uid| account.subnets.get(uid));
+    let subnets = seats.take(ADOPTED_AT_ONCE).map(|seat| seat.key.clone()).collect();
+    plan.step(PoolStep::Adopt { subnets })
+        .again_after(Duration::from_secs(1))
+}
+
+/// R50: what somebody asked for, or what a slice check found wrong. R51: the next slice, when it is due.
+fn recount(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan, now: Timestamp) -> PoolPlan {
+    let recalculation = &seen.account.recalculation;
+    let answered = pool.status.recalculated.as_ref();
+    let mut plan = plan;
+    if let Some(done) = &recalculation.done
+        && answered.is_none_or(|told| {
+            told.at != usher_engine::condition::whole_seconds(done.at) || *told.trigger != *done.trigger
+        })
+    {
+        let finding = match done.drift {
+            0 => {
+                Finding::new(Stance::Done, "Recalculated", "the map was counted anew: no difference").told(Tell::Normal)
+            }
+            drift => {
+                let message = format!(
+                    "the map was counted anew: {} repaired; please report this as a bug",
+                    some(drift, "difference")
+                );
+                Finding::new(Stance::Done, "DriftRepaired", message).told(Tell::Warning)
+            }
+        };
+        plan = plan.finding(finding);
+    }
+    if let Some(asked) = &recalculation.asked {
+        let trigger = asked.trigger.clone();
+        return match seen.caught_up {
+            true => plan.step(PoolStep::Recalculate { trigger }),
+            false => plan.again_after(CAUGHT_UP_AGAIN),
+        };
+    }
+    let last = recalculation.done.as_ref().map(|done| &*done.trigger);
+    let last = last.or(answered.map(|told| told.trigger.as_str()));
+    let wanted = pool.recalculate.as_ref().filter(|value| Some(&***value) != last);
+    if let Some(trigger) = wanted {
+        let trigger = trigger.clone();
+        return plan.step(PoolStep::ListForRecount { trigger });
+    }
+    if recalculation.suspected {
+        let trigger = last.unwrap_or("drift-check").into();
+        return plan.step(PoolStep::ListForRecount { trigger });
+    }
+    // A fresh map is right by construction: the first round is due as long after the start as the others among each other.
+    match recalculation.checked.or(seen.limits.checked_from) {
+        _ if recalculation.cursor.is_some() => plan.step(PoolStep::CheckSlice),
+        None => plan,
+        Some(checked) => {
+            let rest = seen.limits.check_every.saturating_sub(now.duration_since(checked));
+            match Duration::try_from(rest) {
+                Ok(rest) if !rest.is_zero() => plan.again_after(rest),
+                _ => plan.step(PoolStep::CheckSlice),
+            }
+        }
+    }
+}
+
 /// Serves the queue, oldest first (R13): among the heads of the lines, the oldest that fits, until none does. Whoever is
 /// passed over because nothing fits it makes those behind it take the tightest place, so that no big block is split for
 /// them without need (R14).
-fn serve(
-    pool: &PoolRecord,
-    account: &Account,
-    mut plan: Plan<PoolStep, SubnetPoolStatus>,
-    now: Timestamp,
-) -> Plan<PoolStep, SubnetPoolStatus> {
+fn serve(pool: &PoolRecord, seen: &PoolView<'_>, mut plan: PoolPlan, now: Timestamp) -> PoolPlan {
+    let account = seen.account;
     let Some(map) = &account.map else { return plan };
     let room = GRANTS_OUTSTANDING
         .saturating_sub(account.grants.len())
         .min(GRANTS_PER_PASS);
     let mut overlay = map.overlay();
+    let grant = |claim: &Unserved, cidr| PoolStep::Grant {
+        uid: claim.uid.clone(),
+        grant: Grant {
+            cidr,
+            claim: claim.place.claim.clone(),
+            generation: claim.generation,
+            cluster_id: claim.cluster_id.clone(),
+            at: now,
+            sent: false,
+        },
+    };
+    // R16: what was promised to others is not there for the queue.
+    for cidr in account.awaited.values() {
+        overlay.withhold(*cidr);
+    }
+    let mut served: BTreeSet<&str> = BTreeSet::new();
+    let mut granted = 0;
+    // R15: a block that is kept is for its claim alone.
+    if let Some((target, claim)) = kept(account)
+        && room > 0
+    {
+        if overlay.reserve(target.cidr).is_ok() {
+            plan = plan.step(grant(claim, target.cidr));
+            served.insert(&claim.cluster_id);
+            granted += 1;
+        } else {
+            overlay.withhold(target.cidr);
+        }
+    }
     // Everybody in a line asks the same, so only its head needs to be looked at.
     let mut lines: Vec<_> = account
-        .waiting
-        .iter()
-        .map(|(ask, line)| (request(*ask, pool), line.iter()))
+        .line
+        .lines()
+        .map(|(ask, _, line)| (request(ask, pool, seen.serving()), line))
         .collect();
-    let mut heads: BTreeMap<&Place, (Request, usize, &Waiting)> = BTreeMap::new();
+    let mut heads: BTreeMap<&Place, (Request, usize, &Unserved)> = BTreeMap::new();
     for (at, (asked, line)) in lines.iter_mut().enumerate() {
         if let Ok(asked) = asked
-            && let Some((place, waiting)) = line.next()
+            && let Some(claim) = line.next()
         {
-            heads.insert(place, (*asked, at, waiting));
+            heads.insert(&claim.place, (*asked, at, claim));
         }
     }
     let usual = match pool.strategy {
         Strategy::Linear => Fit::First,
         Strategy::Buddy => Fit::Best,
     };
-    let (mut granted, mut passed_over) = (0, false);
+    let mut passed_over = false;
     while granted < room
-        && let Some((place, (asked, at, waiting))) = heads.pop_first()
+        && let Some((_, (asked, at, claim))) = heads.pop_first()
     {
-        let taken = match asked {
-            Request::Length(length) => overlay.take(length, if passed_over { Fit::Best } else { usual }),
-            Request::Exact(cidr) => overlay.reserve(cidr).is_ok().then_some(cidr),
-        };
-        let Some(cidr) = taken else {
-            // Room only shrinks while we serve: nobody in this line is served in this pass.
-            passed_over = true;
-            continue;
-        };
-        plan = plan.step(PoolStep::Grant {
-            uid: waiting.uid.clone(),
-            grant: Grant {
-                cidr,
-                claim: place.claim.clone(),
-                generation: waiting.generation,
-                at: now,
-                sent: false,
-            },
-        });
-        granted += 1;
-        if let Some((place, waiting)) = lines.get_mut(at).and_then(|(_, line)| line.next()) {
-            heads.insert(place, (asked, at, waiting));
+        // R11: one range per clusterID; the other claims of it share that.
+        if !served.contains(&*claim.cluster_id) {
+            let taken = match asked {
+                Request::Length(length) => overlay.take(length, if passed_over { Fit::Best } else { usual }),
+                Request::Exact(cidr) => overlay.reserve(cidr).is_ok().then_some(cidr),
+            };
+            let Some(cidr) = taken else {
+                // Room only shrinks while we serve: nobody in this line is served in this pass.
+                passed_over = true;
+                continue;
+            };
+            plan = plan.step(grant(claim, cidr));
+            served.insert(&claim.cluster_id);
+            granted += 1;
+        }
+        if let Some(claim) = lines.get_mut(at).and_then(|(_, line)| line.next()) {
+            heads.insert(&claim.place, (asked, at, claim));
         }
     }
     if granted > 0 {
@@ -262,7 +501,7 @@ fn serve(
             format!("granting a range to {} now", some(granted, "waiting claim")),
         ));
     }
-    let left = waiting(pool, account).saturating_sub(granted);
+    let left = waiting(pool, seen).saturating_sub(granted);
     if granted == room && left > 0 {
         // More would fit, perhaps; go on when these are placed, and let others have their turn.
         let soon = if room > 0 {
@@ -281,163 +520,55 @@ fn serve(
                 some(left, "claim")
             ),
         ));
+        plan = choose_target(pool, seen, plan, now);
     }
     plan
 }
 
-/// What the pool reports, from running counters (R46, R47).
-fn status(pool: &PoolRecord, seen: &PoolView<'_>, state: PoolState, now: Timestamp) -> SubnetPoolStatus {
+/// The block that is kept, with the claim it is kept for, while that waits.
+fn kept(account: &Account) -> Option<(&Target, &Unserved)> {
+    let target = account.target.as_ref()?;
+    Some((target, account.line.waits(&target.uid)?))
+}
+
+/// R15: the claim that waits longest, if others were served over its head, gets a block kept for it.
+fn choose_target(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan, now: Timestamp) -> PoolPlan {
     let account = seen.account;
-    let (mut by_size, mut exact) = (BTreeMap::new(), BTreeMap::new());
-    let (mut largest, mut used_percent) = (String::new(), 0);
-    if let Some(map) = &account.map {
-        let reported = if pool.cidr.addr().is_ipv4() { 28 } else { 64 };
-        for (length, count) in map.counts().filter(|(length, _)| *length <= pool.longest.max(reported)) {
-            by_size.insert(length.to_string(), i64::try_from(count).unwrap_or(i64::MAX));
-            if count > (1 << 53) - 1 {
-                exact.insert(length.to_string(), count.to_string());
-            }
-        }
-        // Upstream's dashboards read the count of /24 under this key as well.
-        if let Some(count) = by_size.get("24").copied() {
-            by_size.insert("/24".into(), count);
-        }
-        largest = map
-            .largest_free()
-            .map(|length| format!("/{length}"))
-            .unwrap_or_default();
-        used_percent = i64::from(map.used_percent());
+    if kept(account).is_some() {
+        return plan;
     }
-    let omitted_before = pool.status.allocated_cidrs_omitted;
-    let omitted = account.settled > if omitted_before { LISTED_AGAIN } else { LISTED_MAX };
-    let listed = if omitted {
-        BTreeMap::new()
-    } else {
-        let settled = account.subnets.values().filter(|seat| seat.settled);
-        settled
-            .map(|seat| (seat.cidr.to_string(), seat.cluster_id.to_string()))
-            .collect()
+    let stuck = account
+        .line
+        .lines()
+        .filter(|(ask, ..)| is_stuck(*ask, pool, seen, account));
+    let Some(claim) = stuck
+        .filter_map(|(_, _, mut line)| line.next())
+        .min_by_key(|claim| &claim.place)
+    else {
+        return plan;
     };
-    SubnetPoolStatus {
-        observed_generation: Some(pool.meta.generation),
-        allocated_count: count(account.settled),
-        free_count_by_size: by_size,
-        free_count_exact: exact,
-        allocated_cidrs: listed,
-        allocated_cidrs_omitted: omitted,
-        largest_free_block: largest,
-        used_percent,
-        waiting_claims: count(waiting(pool, account)),
-        child_pools: count(seen.child_pools),
-        out_of_range: count(account.out_of_range),
-        overlaps: count(account.overlaps),
-        recalculated: pool.status.recalculated.clone(),
-        conditions: conditions(pool, seen, state, now),
+    let created = claim.place.created;
+    if account.last_grant.is_none_or(|last| last <= created) {
+        return plan;
     }
-}
-
-/// Claims that wait for room. Those that ask for what the pool never grants do not wait, they are told so.
-fn waiting(pool: &PoolRecord, account: &Account) -> usize {
-    account
-        .waiting
-        .iter()
-        .filter(|(ask, _)| request(**ask, pool).is_ok())
-        .map(|(_, line)| line.len())
-        .sum()
-}
-
-/// A number of things, for people.
-fn some(n: usize, thing: &str) -> String {
-    if n == 1 {
-        format!("1 {thing}")
-    } else {
-        format!("{n} {thing}s")
+    let rest = seen.limits.target_after.saturating_sub(now.duration_since(created));
+    if let Some(rest) = Duration::try_from(rest).ok().filter(|rest| !rest.is_zero()) {
+        return plan.again_after(rest);
     }
-}
-
-fn count(n: usize) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-fn conditions(
-    pool: &PoolRecord,
-    seen: &PoolView<'_>,
-    state: PoolState,
-    now: Timestamp,
-) -> Vec<usher_engine::Condition> {
-    let account = seen.account;
-    let generation = pool.meta.generation;
-    let mut conditions = Conditions::from_existing(&pool.status.conditions);
-    let ready = match state {
-        PoolState::Terminating => format!("waiting for {} to go; delete the claims", some(seen.left, "Subnet")),
-        other => other.sentence(pool),
+    let block = match request(claim.ask, pool, seen.serving()) {
+        Ok(Request::Exact(cidr)) => Some(cidr),
+        Ok(Request::Length(length)) => account.map.as_ref().and_then(|map| map.emptiest(length, &pool.exclude)),
+        Err(_) => None,
     };
-    conditions.set(
-        "Ready",
-        state == PoolState::Serving,
-        state.reason(),
-        ready,
-        generation,
-        now,
-    );
-
-    let room = account
-        .map
-        .as_ref()
-        .is_some_and(|map| map.fit(pool.default, Fit::First).is_some());
-    match (waiting(pool, account), room) {
-        (0, true) => conditions.set("Exhausted", false, "Room", "", generation, now),
-        (0, false) => {
-            let message = format!("no free block of the default size /{}", pool.default);
-            conditions.set("Exhausted", true, "NoBlockOfDefaultSize", message, generation, now);
-        }
-        // A queue that is about to be served is no exhaustion: only who fits nowhere counts.
-        (_, _) if account.waiting.keys().any(|ask| is_stuck(*ask, pool, account)) => {
-            conditions.set(
-                "Exhausted",
-                true,
-                "ClaimsWaiting",
-                "claims wait for room",
-                generation,
-                now,
-            );
-        }
-        _ => conditions.set(
-            "Exhausted",
-            !room,
-            if room { "Room" } else { "NoBlockOfDefaultSize" },
-            "",
-            generation,
-            now,
-        ),
-    }
-    match (account.overlaps, account.out_of_range) {
-        (0, 0) => conditions.set("Conflicted", false, "NoConflict", "", generation, now),
-        (0, outside) => {
-            let message = format!(
-                "outside {}: {}; nothing is taken from them",
-                pool.cidr,
-                some(outside, "Subnet")
-            );
-            conditions.set("Conflicted", true, "OutOfRange", message, generation, now);
-        }
-        (pairs, _) => {
-            let message = format!("{} of Subnets overlap; delete one of each", some(pairs, "pair"));
-            conditions.set("Conflicted", true, "Overlap", message, generation, now);
-        }
-    }
-    if state == PoolState::Invalid {
-        conditions.set("Stalled", true, "Error", state.sentence(pool), generation, now);
-    } else {
-        conditions.remove("Stalled");
-    }
-    conditions.into_vec()
-}
-
-fn is_stuck(ask: Ask, pool: &PoolRecord, account: &Account) -> bool {
-    match (request(ask, pool), &account.map) {
-        (Ok(Request::Length(length)), Some(map)) => map.fit(length, Fit::First).is_none(),
-        (Ok(Request::Exact(cidr)), Some(map)) => !map.is_free(cidr),
-        _ => false,
+    match block {
+        Some(cidr) => plan.step(PoolStep::KeepTarget {
+            claim: claim.place.claim.clone(),
+            target: Target {
+                uid: claim.uid.clone(),
+                cidr,
+                since: now,
+            },
+        }),
+        None => plan,
     }
 }

@@ -10,9 +10,11 @@ use std::time::Duration;
 use usher_engine::condition::whole_seconds;
 use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell};
 
-use super::{PoolState, fulfils};
+use super::holder::Footing;
+use super::{PoolState, Standing, fulfils};
 use crate::api::{FINALIZER, SubnetPhase, SubnetStatus};
 use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
+use usher_operator::record::ApiType;
 
 /// A step of a Subnet.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,10 +33,17 @@ pub enum SubnetStep {
     },
     /// Asks the API server whether the owner is really gone: the view cannot tell.
     ConfirmOwner {
-        /// The claim.
-        claim: ObjectKey,
+        /// What the owner is.
+        kind: ApiType,
+        /// The owner.
+        owner: ObjectKey,
         /// Its uid.
         uid: std::sync::Arc<str>,
+    },
+    /// Reads the child pool from a quorum: only one that is Held and alive may have this Subnet (R25).
+    ConfirmPool {
+        /// The pool.
+        pool: ObjectKey,
     },
 }
 
@@ -45,6 +54,7 @@ impl Step for SubnetStep {
             SubnetStep::DropFinalizer => "DropSubnetFinalizer",
             SubnetStep::GiveUp { .. } => "GiveUpSubnet",
             SubnetStep::ConfirmOwner { .. } => "ConfirmOwner",
+            SubnetStep::ConfirmPool { .. } => "ConfirmPool",
         }
     }
 
@@ -55,7 +65,12 @@ impl Step for SubnetStep {
             SubnetStep::GiveUp { claim } => {
                 format!("give the range up: SubnetClaim {claim} asks for something else now")
             }
-            SubnetStep::ConfirmOwner { claim, .. } => format!("ask the API server whether SubnetClaim {claim} is gone"),
+            SubnetStep::ConfirmOwner { kind, owner, .. } => {
+                format!("ask the API server whether {} {owner} is gone", kind.kind)
+            }
+            SubnetStep::ConfirmPool { pool } => {
+                format!("ask the API server whether child pool {} still stands", pool.name())
+            }
         }
     }
 
@@ -75,8 +90,10 @@ pub enum Owners {
     Gone,
     /// The view does not show it, which proves nothing.
     Unknown {
-        /// The claim.
-        claim: ObjectKey,
+        /// What the owner is.
+        kind: ApiType,
+        /// The owner.
+        owner: ObjectKey,
         /// Its uid.
         uid: std::sync::Arc<str>,
     },
@@ -86,17 +103,32 @@ pub enum Owners {
 #[derive(Debug)]
 pub struct SubnetView<'v> {
     /// Its pool.
-    pub pool: Option<&'v PoolRecord>,
-    /// Its claim, while that lives.
+    pub pool: Option<Standing<'v>>,
+    /// In a child pool: what a quorum read said of it (R25).
+    pub footing: Footing,
+    /// The claim it was made for, while that lives.
     pub claim: Option<&'v ClaimRecord>,
+    /// Another claim shares it (R11).
+    pub shared: bool,
     /// Those it belongs to.
     pub owners: Owners,
+    /// Pools in view that it holds a range for.
+    pub children: Vec<&'v PoolRecord>,
+    /// A Bound claim names it.
+    pub named: bool,
     /// Other Subnets of the pool that overlap it and are not withdrawn.
-    pub overlapping: Vec<&'v SubnetRecord>,
+    pub overlapping: Vec<Rival<'v>>,
     /// Other Subnets of the same claim that are not withdrawn.
-    pub twins: Vec<&'v SubnetRecord>,
-    /// Names the claim's present Subnet, for each Subnet: a Bound claim names it.
-    pub named: fn(&SubnetRecord, Option<&ClaimRecord>) -> bool,
+    pub twins: Vec<Rival<'v>>,
+}
+
+/// Another Subnet that wants, or has, what this one wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Rival<'v> {
+    /// The Subnet.
+    pub subnet: &'v SubnetRecord,
+    /// A Bound claim names it.
+    pub named: bool,
 }
 
 /// Whether a Bound claim names this Subnet.
@@ -113,15 +145,21 @@ fn rank(subnet: &SubnetRecord, named: bool) -> (bool, bool, Timestamp, &str) {
     (!subnet.settled(), !named, subnet.meta.created, subnet.meta.key.name())
 }
 
+type SubnetPlan = Plan<SubnetStep, SubnetStatus>;
+
 /// The decision.
-pub fn plan(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan<SubnetStep, SubnetStatus> {
+pub fn plan(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> SubnetPlan {
     let keep = || Plan::report(subnet.status.clone());
     match (subnet.phase(), subnet.meta.deleting) {
         (Some(SubnetPhase::Allocated | SubnetPhase::Released), _) => settled(subnet, seen, now),
         // A withdrawn candidate goes as soon as nothing holds it back. Only ours has a finalizer.
         (_, Some(_)) if subnet.meta.has_finalizer(FINALIZER) => keep().step(SubnetStep::DropFinalizer),
         (_, Some(_)) => keep(),
-        (Some(SubnetPhase::Failed), None) => match obstacle(subnet, seen) {
+        // The holder of a pool that is gone has nothing to wait for.
+        _ if subnet.child.is_some() && seen.owners == Owners::Gone => keep().step(SubnetStep::Delete {
+            why: "the pool it was to stand for is gone".into(),
+        }),
+        (Some(SubnetPhase::Failed), None) => match obstacle(subnet, seen, now) {
             Some(Obstacle::Hard { reason, message }) => failed(subnet, reason, &message),
             // R23: back through Pending, and only then to a commit.
             _ => Plan::report(SubnetStatus {
@@ -143,36 +181,46 @@ enum Obstacle {
     Hard { reason: &'static str, message: String },
     /// It waits.
     Soft { reason: &'static str, message: String },
+    /// Its child pool must be asked for first.
+    Unconfirmed { pool: ObjectKey },
 }
 
-fn obstacle(subnet: &SubnetRecord, seen: &SubnetView<'_>) -> Option<Obstacle> {
+fn obstacle(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Option<Obstacle> {
     let hard = |reason, message| Some(Obstacle::Hard { reason, message });
     let soft = |reason, message| Some(Obstacle::Soft { reason, message });
-    let Some(pool) = seen.pool else {
+    let Some(standing) = &seen.pool else {
         return hard(
             "PoolNotFound",
             format!("pool {} does not exist; create it", subnet.pool),
         );
     };
-    let (name, state) = (pool.meta.key.name(), PoolState::of(pool));
+    let pool = standing.pool;
+    let (name, state) = (pool.meta.key.name(), standing.state());
     if state == PoolState::Terminating {
         return hard("PoolTerminating", format!("pool {name} is being deleted"));
     }
-    if !pool.cidr.contains(&subnet.cidr) {
+    // What a child pool will serve from is not known before it is Held: its Subnets wait as it does.
+    if state == PoolState::WaitingParent {
+        return soft("PoolNotReady", standing.sentence());
+    }
+    let serving = standing.serving().unwrap_or(pool.cidr);
+    // A range that was promised once is restored also where a root pool would not grant it now (R31, R40).
+    let promised = seen.named && standing.lineage == super::Lineage::Root;
+    if !serving.contains(&subnet.cidr) && !promised {
         return hard(
             "OutOfRange",
             format!(
-                "{} is not inside pool {name} ({}); correct spec.cidr",
-                subnet.cidr, pool.cidr
+                "{} is not inside pool {name} ({serving}); correct spec.cidr",
+                subnet.cidr
             ),
         );
     }
-    let mine = rank(subnet, (seen.named)(subnet, seen.claim));
+    let mine = rank(subnet, seen.named);
     let ahead = seen
         .overlapping
         .iter()
-        .find(|other| rank(other, (seen.named)(other, seen.claim)) < mine);
-    if let Some(other) = ahead {
+        .find(|rival| rank(rival.subnet, rival.named) < mine);
+    if let Some(Rival { subnet: other, .. }) = ahead {
         let message = format!(
             "{} overlaps Subnet {} ({}), which came first",
             subnet.cidr,
@@ -181,25 +229,42 @@ fn obstacle(subnet: &SubnetRecord, seen: &SubnetView<'_>) -> Option<Obstacle> {
         );
         return hard("Overlap", message);
     }
-    if let Some(other) = seen.overlapping.first() {
+    if let Some(Rival { subnet: other, .. }) = seen.overlapping.first() {
         return soft(
             "Contested",
             format!("Subnet {} ({}) must withdraw first", other.meta.key.name(), other.cidr),
         );
     }
-    if state != PoolState::Serving {
-        return soft("PoolNotReady", state.sentence(pool));
+    if !matches!(state, PoolState::Serving | PoolState::Rebuilding) {
+        return soft("PoolNotReady", standing.sentence());
     }
     if !pool.meta.has_finalizer(FINALIZER) {
         return soft("PoolNotReady", format!("pool {name} has no finalizer yet"));
     }
-    None
+    // R25, after everything else: the question is asked only where its answer decides.
+    match seen.footing {
+        Footing::Root | Footing::Confirmed => None,
+        footing if footing.is_open(now) => Some(Obstacle::Unconfirmed {
+            pool: pool.meta.key.clone(),
+        }),
+        _ => soft(UNCONFIRMED, format!("child pool {name} is being confirmed")),
+    }
+}
+
+const UNCONFIRMED: &str = "PoolUnconfirmed";
+
+/// How long a Subnet waits for the answer to a question that somebody else asked.
+const CONFIRMED_AGAIN: Duration = Duration::from_secs(1);
+
+fn confirm(plan: SubnetPlan, pool: ObjectKey) -> SubnetPlan {
+    plan.step(SubnetStep::ConfirmPool { pool })
 }
 
 /// A candidate made by hand: it waits, fails with a reason, or commits.
-fn by_hand(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan<SubnetStep, SubnetStatus> {
-    match obstacle(subnet, seen) {
+fn by_hand(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> SubnetPlan {
+    match obstacle(subnet, seen, now) {
         None => commit(subnet, now),
+        Some(Obstacle::Unconfirmed { pool }) => confirm(Plan::report(subnet.status.clone()), pool),
         Some(Obstacle::Hard { reason, message }) => failed(subnet, reason, &message),
         // An edited Subnet gives its old range up by saying Pending for its new generation.
         Some(Obstacle::Soft { reason, message }) => Plan::report(SubnetStatus {
@@ -209,50 +274,52 @@ fn by_hand(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan
             message: Some(message.clone()),
             ..subnet.status.clone()
         })
-        .finding(Finding::new(Stance::Waiting, reason, message)),
+        .finding(Finding::new(Stance::Waiting, reason, message))
+        .again_after_if(reason == UNCONFIRMED, CONFIRMED_AGAIN),
     }
 }
 
 /// A claim's candidate: it waits, commits, or is deleted and its claim queues again.
-fn of_claim(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan<SubnetStep, SubnetStatus> {
+fn of_claim(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> SubnetPlan {
     let keep = || Plan::report(subnet.status.clone());
     let delete = |why: String| keep().step(SubnetStep::Delete { why });
     match &seen.owners {
         Owners::Gone => return delete("its claim is gone".into()),
-        Owners::Unknown { claim, uid } => {
-            return keep().step(SubnetStep::ConfirmOwner {
-                claim: claim.clone(),
-                uid: uid.clone(),
-            });
-        }
+        Owners::Unknown { kind, owner, uid } => return keep().step(ask_after(*kind, owner, uid)),
         Owners::Alive | Owners::None => {}
     }
     let Some(claim) = seen.claim else { return keep() };
     if !fulfils(claim, &subnet.pool, &subnet.cluster_id, subnet.cidr) {
         return delete("its claim asks for something else now".into());
     }
-    let mine = rank(subnet, (seen.named)(subnet, seen.claim));
+    let mine = rank(subnet, seen.named);
     if claim.bound().is_some_and(|bound| bound != subnet.cidr)
-        || seen
-            .twins
-            .iter()
-            .any(|twin| rank(twin, (seen.named)(twin, seen.claim)) < mine)
+        || seen.twins.iter().any(|twin| rank(twin.subnet, twin.named) < mine)
     {
         return delete("its claim has another Subnet".into());
     }
-    match obstacle(subnet, seen) {
+    match obstacle(subnet, seen, now) {
         None => commit(subnet, now),
+        Some(Obstacle::Unconfirmed { pool }) => confirm(keep(), pool),
         // The pool went by force; nothing is taken from a claim for that, it may come back.
         Some(Obstacle::Hard {
             reason: "PoolNotFound",
             message,
         }) => keep().finding(Finding::new(Stance::Waiting, "PoolNotFound", message)),
+        // A promise outlives what the pool is at present; deleting and restoring in turn would help nobody (R31).
+        Some(Obstacle::Hard {
+            reason: "OutOfRange",
+            message,
+        }) if seen.named => keep().finding(Finding::new(Stance::Waiting, "OutOfRange", message)),
         Some(Obstacle::Hard { message, .. }) => delete(message),
-        Some(Obstacle::Soft { reason, message }) => keep().finding(Finding::new(Stance::Waiting, reason, message)),
+        Some(Obstacle::Soft { reason, message }) => {
+            let plan = keep().finding(Finding::new(Stance::Waiting, reason, message));
+            plan.again_after_if(reason == UNCONFIRMED, CONFIRMED_AGAIN)
+        }
     }
 }
 
-fn commit(subnet: &SubnetRecord, now: Timestamp) -> Plan<SubnetStep, SubnetStatus> {
+fn commit(subnet: &SubnetRecord, now: Timestamp) -> SubnetPlan {
     Plan::report(SubnetStatus {
         observed_generation: Some(subnet.meta.generation),
         phase: Some(SubnetPhase::Allocated),
@@ -268,7 +335,7 @@ fn commit(subnet: &SubnetRecord, now: Timestamp) -> Plan<SubnetStep, SubnetStatu
     ))
 }
 
-fn failed(subnet: &SubnetRecord, reason: &'static str, message: &str) -> Plan<SubnetStep, SubnetStatus> {
+fn failed(subnet: &SubnetRecord, reason: &'static str, message: &str) -> SubnetPlan {
     let event = if reason == "Overlap" {
         "AllocationConflict"
     } else {
@@ -285,22 +352,19 @@ fn failed(subnet: &SubnetRecord, reason: &'static str, message: &str) -> Plan<Su
 }
 
 /// Allocated or Released: kept until nobody needs it, then given up in order (R34-R37).
-fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan<SubnetStep, SubnetStatus> {
+fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> SubnetPlan {
     let keep = || Plan::report(subnet.status.clone());
     let ours = subnet.meta.has_finalizer(FINALIZER);
     let releasable = match &seen.owners {
         Owners::Gone => true,
         Owners::None => subnet.meta.deleting.is_some(),
         Owners::Alive => false,
-        Owners::Unknown { claim, uid } => {
-            return keep().step(SubnetStep::ConfirmOwner {
-                claim: claim.clone(),
-                uid: uid.clone(),
-            });
-        }
+        Owners::Unknown { kind, owner, uid } => return keep().step(ask_after(*kind, owner, uid)),
     };
+    // R26: as long as a pool lives from it, it stays, whoever made that pool is gone or not.
+    let releasable = releasable && seen.children.is_empty();
     // R32: the claim changed before it was bound; its range is released first, then it is served anew.
-    if let Some(claim) = seen.claim.filter(|claim| abandoned(subnet, claim)) {
+    if let Some(claim) = seen.claim.filter(|claim| abandoned(subnet, claim) && !seen.shared) {
         return keep().step(SubnetStep::GiveUp {
             claim: claim.meta.key.clone(),
         });
@@ -309,41 +373,42 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan
     let spare = seen
         .claim
         .is_some_and(|claim| claim.bound().is_some_and(|bound| bound != subnet.cidr))
-        && seen
-            .twins
-            .iter()
-            .any(|twin| (seen.named)(twin, seen.claim) && twin.settled());
+        && !seen.shared
+        && seen.twins.iter().any(|twin| twin.named && twin.subnet.settled());
     if !releasable && !spare {
         let plan = keep();
         return match subnet.meta.deleting {
             // Like a volume claim in use: deleted, and kept until its claim is.
-            Some(since) => plan.finding(
-                Finding::new(
-                    Stance::Waiting,
-                    "InUse",
-                    format!("{} is in use by its claim; delete the claim to release it", subnet.cidr),
-                )
-                .since(since),
-            ),
+            Some(since) => plan.finding(Finding::new(Stance::Waiting, "InUse", in_use(subnet, seen)).since(since)),
             None => plan,
         };
     }
     let Some(marked) = subnet.meta.deleting else {
         // R33: what was made by hand is never deleted by us.
-        return if subnet.claim.is_some() {
-            keep().step(SubnetStep::Delete {
-                why: "its claim is gone".into(),
-            })
-        } else {
-            keep()
+        return match subnet.by_hand() {
+            false => {
+                let owner = if subnet.child.is_some() {
+                    "the pool it stood for"
+                } else {
+                    "its claim"
+                };
+                keep().step(SubnetStep::Delete {
+                    why: format!("{owner} is gone"),
+                })
+            }
+            true => keep(),
         };
     };
     if !ours {
         return keep();
     }
-    let delay = SignedDuration::from_secs(seen.pool.map_or(0, |pool| pool.reuse_delay_seconds));
+    let delay = SignedDuration::from_secs(
+        seen.pool
+            .as_ref()
+            .map_or(0, |standing| standing.pool.reuse_delay_seconds),
+    );
     let rest = delay.saturating_sub(now.duration_since(marked));
-    if rest > SignedDuration::ZERO && subnet.claim.is_some() {
+    if rest > SignedDuration::ZERO && !subnet.by_hand() {
         let message = format!("{} is not granted again for {} s", subnet.cidr, rest.as_secs().max(1));
         return Plan::report(SubnetStatus {
             phase: Some(SubnetPhase::Released),
@@ -366,4 +431,24 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Plan
 /// Whether a claim that was never bound has no use for this Subnet any more.
 pub fn abandoned(subnet: &SubnetRecord, claim: &ClaimRecord) -> bool {
     claim.bound().is_none() && !fulfils(claim, &subnet.pool, &subnet.cluster_id, subnet.cidr)
+}
+
+fn ask_after(kind: ApiType, owner: &ObjectKey, uid: &std::sync::Arc<str>) -> SubnetStep {
+    SubnetStep::ConfirmOwner {
+        kind,
+        owner: owner.clone(),
+        uid: uid.clone(),
+    }
+}
+
+/// Who keeps a Subnet that somebody deleted.
+fn in_use(subnet: &SubnetRecord, seen: &SubnetView<'_>) -> String {
+    match seen.children.first() {
+        Some(child) => format!(
+            "{} is what pool {} serves from; delete that pool first",
+            subnet.cidr,
+            child.meta.key.name()
+        ),
+        None => format!("{} is in use by its claim; delete the claim to release it", subnet.cidr),
+    }
 }

@@ -5,38 +5,38 @@
 
 #![allow(
     dead_code,
+    unused_imports,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing
 )]
 
+mod hands;
 mod server;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use ipnet::IpNet;
 use jiff::Timestamp;
 use serde_json::Value;
-use usher_engine::{Finding, Next, ObjectKey, Plan, Step};
+use usher_engine::{Finding, ObjectKey, Plan, Step};
+use usher_operator::error::Failure;
 use usher_operator::kind::Kind;
-use usher_operator::record::{ApiType, Meta, Record};
-use usher_operator::view::{Event, View, Wake};
-use usher_operator::written::{Expect, Reader, Written};
-use usher_subnets::api::FINALIZER;
-use usher_subnets::kinds::{CLAIM, Claims, POOL, Pools, SUBNET, Subnets};
-use usher_subnets::ledger::{Ledger, Refusal};
-use usher_subnets::observe::Confirmed;
-use usher_subnets::plan::claim::ClaimStep;
-use usher_subnets::plan::pool::PoolStep;
-use usher_subnets::plan::subnet::{SubnetStep, abandoned};
-use usher_subnets::records::{CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
-use usher_subnets::{objects, wake};
+use usher_operator::record::{ApiType, Record};
+use usher_operator::view::{Event, Wake};
+use usher_operator::written::Reader;
+use usher_subnets::kinds::{CLAIM, Claims, POOL, POOL_CLAIM, PoolClaims, Pools, SUBNET, Subnets};
+use usher_subnets::ledger::Ledger;
+use usher_subnets::records::{CLAIMS, ClaimRecord, POOL_CLAIMS, POOLS, PoolRecord, SUBNETS, SubnetRecord};
+use usher_subnets::{act, wake};
 
-pub use server::{Entry, Refused, Server, text};
+pub use hands::{Call, Flight, Memory, SimHands, orphan_effect};
+pub use server::{Entry, Server, text};
 
 pub const NS: &str = "ns";
+/// The types, in the order they are listed at start.
+pub const TYPES: [ApiType; 4] = [SUBNETS, POOLS, CLAIMS, POOL_CLAIMS];
 
 pub fn key(name: &str) -> ObjectKey {
     ObjectKey::new(NS, name).unwrap()
@@ -46,100 +46,79 @@ fn read<R: Record>(object: &Value) -> Result<R, usher_operator::record::Unreadab
     usher_operator::record::read::<R>(&serde_json::from_value(object.clone()).unwrap())
 }
 
-/// A write that was decided and has not taken effect yet.
-#[derive(Debug, Clone)]
-pub enum Request {
-    Status {
-        kind: ApiType,
-        meta: Meta,
-        status: Value,
-    },
-    CreateSubnet {
-        pool: ObjectKey,
-        claim: ClaimRecord,
-        cidr: IpNet,
-    },
-    Finalizers {
-        kind: ApiType,
-        meta: Meta,
-        finalizers: Vec<String>,
-    },
-    DeleteSubnet {
-        meta: Meta,
-    },
-    GiveUp {
-        subnet: SubnetRecord,
-        claim: ObjectKey,
-    },
-    DropPoolFinalizer {
-        pool: PoolRecord,
-    },
-    ConfirmOwner {
-        subnet: ObjectKey,
-        claim: ObjectKey,
-        uid: Arc<str>,
-    },
-    RevokeSent {
-        pool: ObjectKey,
-        uid: Arc<str>,
-        cidr: IpNet,
-    },
-    ConfirmTaken {
-        pool: ObjectKey,
-        name: Arc<str>,
-    },
+type Done<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+
+/// A kind whose shipped `act` runs on the model's hands.
+trait Acting: Kind<Fetched = ()> + Clone {
+    fn step<'a>(hands: &'a SimHands, resource: &'a Self::Resource, step: &'a Self::Step) -> Done<'a>;
 }
 
-/// What one pass decided.
-#[derive(Debug, Default)]
-pub struct Decided {
-    pub lines: Vec<String>,
-    pub requests: Vec<Request>,
-    pub next: Option<Next>,
+macro_rules! acting {
+    ($($kind:ty => $room:ident),*) => {$(
+        impl Acting for $kind {
+            fn step<'a>(hands: &'a SimHands, resource: &'a Self::Resource, step: &'a Self::Step) -> Done<'a> {
+                Box::pin(act::$room::step(hands, resource, step))
+            }
+        }
+    )*};
 }
+acting!(Pools => pool, Claims => claim, Subnets => subnet, PoolClaims => pool_claim);
 
-/// One operator: its view, what it wrote, whom it must look at.
+/// One operator: its memory, and how far its watches are.
 pub struct Operator {
-    pub view: View,
-    pub written: Written,
-    pub woken: Vec<Wake>,
+    memory: Arc<Mutex<Memory>>,
+    pub pools: Pools,
     cursor: BTreeMap<ApiType, usize>,
 }
 
 impl Operator {
     /// Lists everything, in order, as at start.
     pub fn start(server: &Server) -> Self {
-        let mut view = View::default();
-        wake::register(&mut view);
-        view.keep::<Confirmed>();
+        let mut memory = Memory::default();
+        wake::register(&mut memory.view);
         let mut operator = Self {
-            view,
-            written: Written::default(),
-            woken: Vec::new(),
+            memory: Arc::new(Mutex::new(memory)),
+            pools: Pools::default(),
             cursor: BTreeMap::new(),
         };
-        for kind in [SUBNETS, POOLS, CLAIMS] {
+        for kind in TYPES {
             operator.relist(server, kind);
         }
         operator
     }
 
+    pub fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap()
+    }
+
+    /// Whom to look at; they are asked for once.
+    pub fn take_woken(&self) -> Vec<Wake> {
+        std::mem::take(&mut self.memory().woken)
+    }
+
+    pub fn is_calm(&self) -> bool {
+        self.memory().woken.is_empty()
+    }
+
     fn take_in(&mut self, kind: ApiType, event: Event) {
-        let outcome = self.view.apply(kind, event);
+        let mut memory = self.memory();
+        let memory = &mut *memory;
+        let outcome = memory.view.apply(kind, event);
         let readers: Vec<Reader> = if outcome.advanced {
-            self.written.waiting_for_any(kind).into_iter().collect()
+            memory.written.waiting_for_any(kind).into_iter().collect()
         } else {
             outcome
                 .touched
                 .iter()
-                .flat_map(|key| self.written.waiting_for(kind, key))
+                .flat_map(|key| memory.written.waiting_for(kind, key))
                 .cloned()
                 .collect()
         };
         let why = usher_operator::queue::Why::ECHO;
-        self.woken
+        memory
+            .woken
             .extend(readers.into_iter().map(|r| Wake::now(r.kind, r.key, why)));
-        self.woken.extend(outcome.wakes);
+        memory.woken.extend(outcome.wakes);
         assert!(outcome.unreadable.is_none(), "{:?}", outcome.unreadable);
     }
 
@@ -184,306 +163,117 @@ impl Operator {
     }
 
     pub fn deliver_all(&mut self, server: &Server) {
-        for kind in [SUBNETS, POOLS, CLAIMS] {
+        for kind in TYPES {
             while self.deliver(server, kind) {}
         }
     }
 
-    /// One pass: observes and plans; in-memory steps are done at once, writes are returned.
-    pub fn pass(&mut self, kind: &'static str, key: &ObjectKey, now: Timestamp) -> Decided {
-        let reader = Reader { kind, key: key.clone() };
-        if self.written.unseen(&reader, &self.view).is_some() {
-            return Decided::default();
-        }
+    /// One pass: observes, plans, and runs to its first call.
+    pub fn pass(&self, kind: &'static str, key: &ObjectKey, now: Timestamp) -> Option<Flight> {
         match kind {
-            POOL => self.plan_with(&Pools::default(), key, now, |op, pool, step| op.pool_step(pool, step)),
-            CLAIM => self.plan_with(&Claims, key, now, |op, claim, step| op.claim_step(claim, step)),
-            SUBNET => self.plan_with(&Subnets, key, now, |_, subnet, step| Some(subnet_step(subnet, step))),
+            POOL => self.set_out(self.pools, key, now),
+            CLAIM => self.set_out(Claims, key, now),
+            SUBNET => self.set_out(Subnets, key, now),
+            POOL_CLAIM => self.set_out(PoolClaims, key, now),
             other => panic!("no kind {other}"),
         }
     }
 
-    fn plan_with<K: Kind<Fetched = ()>>(
-        &mut self,
-        kind: &K,
-        key: &ObjectKey,
-        now: Timestamp,
-        mut perform: impl FnMut(&mut Self, &K::Resource, &K::Step) -> Option<Request>,
-    ) -> Decided {
-        let Some(resource) = self.view.get::<K::Resource>(key).cloned() else {
-            return Decided::default();
+    fn set_out<K: Acting>(&self, kind: K, key: &ObjectKey, now: Timestamp) -> Option<Flight> {
+        let reader = Reader {
+            kind: K::NAME,
+            key: key.clone(),
+        };
+        let (resource, plan) = {
+            let mut memory = self.memory();
+            let memory = &mut *memory;
+            if memory.written.unseen(&reader, &memory.view).is_some() {
+                return None;
+            }
+            let resource = memory.view.get::<K::Resource>(key)?.clone();
+            let observation = kind.observe(&memory.view, &resource, &());
+            let plan = kind.plan(&resource, &observation, now);
+            drop(observation);
+            (resource, plan)
         };
         let Plan {
             status,
             steps,
             findings,
             next,
-        } = {
-            let observation = kind.observe(&self.view, &resource, &());
-            kind.plan(&resource, &observation, now)
-        };
-        let status = serde_json::to_value(&status).unwrap();
-        let mut decided = Decided {
-            next: Some(next),
-            ..Decided::default()
-        };
-        let hash = usher_engine::hash::CanonicalHash::of(&status).ok();
-        let empty = status.as_object().is_some_and(|s| s.values().all(Value::is_null));
-        if hash != resource.meta().status_hash && !(empty && resource.meta().status_hash.is_none()) {
-            decided.lines.push(format!("status: {}", summary(K::NAME, &status)));
-            decided.requests.push(Request::Status {
-                kind: K::Resource::TYPE,
-                meta: resource.meta().clone(),
-                status,
-            });
+        } = plan;
+        let (hands, mut flight) = Flight::new(self.memory.clone(), reader, now);
+        flight.next = Some(next);
+        let body = serde_json::to_value(&status).unwrap();
+        let hash = usher_engine::hash::CanonicalHash::of(&body).ok();
+        let empty = body.as_object().is_some_and(|s| s.values().all(Value::is_null));
+        let says = hash != resource.meta().status_hash && !(empty && resource.meta().status_hash.is_none());
+        if says {
+            flight.lines.push(format!("status: {}", summary(K::NAME, &body)));
         }
-        decided.lines.extend(findings.iter().map(describe));
-        for step in &steps {
-            decided.lines.push(format!("step: {}", step.describe()));
-            decided.requests.extend(perform(self, &resource, step));
-        }
-        decided
-    }
-
-    fn account<T>(
-        &mut self,
-        pool: &ObjectKey,
-        act: impl FnOnce(&mut usher_subnets::ledger::Account) -> T,
-    ) -> Option<T> {
-        self.view.derived_mut::<Ledger>()?.account_mut(pool).map(act)
-    }
-
-    fn wake(&mut self, kind: &'static str, key: &ObjectKey) {
-        self.woken
-            .push(Wake::now(kind, key.clone(), usher_operator::queue::Why::UPDATE));
-    }
-
-    fn pool_step(&mut self, pool: &PoolRecord, step: &PoolStep) -> Option<Request> {
-        let key = &pool.meta.key;
-        match step {
-            PoolStep::AddFinalizer => Some(finalizers(POOLS, &pool.meta, true)),
-            PoolStep::Grant { uid, grant } => {
-                self.account(key, |account| account.grant(uid, grant.clone()));
-                self.wake(CLAIM, &grant.claim);
-                None
+        flight.lines.extend(findings.iter().map(describe));
+        flight
+            .lines
+            .extend(steps.iter().map(|step| format!("step: {}", step.describe())));
+        flight.start(Box::pin(async move {
+            if says {
+                let answer = hands.replace_status(K::Resource::TYPE, resource.meta(), body).await?;
+                let mut memory = hands.memory();
+                let wakes = kind.recorded(&mut memory.view, &resource, &status, answer.revision);
+                memory.woken.extend(wakes);
             }
-            PoolStep::RevokeGrant { uid, cidr, sent: true } => Some(Request::RevokeSent {
-                pool: key.clone(),
-                uid: uid.clone(),
-                cidr: *cidr,
-            }),
-            PoolStep::RevokeGrant { uid, .. } => {
-                self.account(key, |account| account.revoke(uid));
-                self.wake(POOL, key);
-                None
+            for step in &steps {
+                K::step(&hands, &resource, step).await?;
             }
-            PoolStep::ConfirmTaken { name } => Some(Request::ConfirmTaken {
-                pool: key.clone(),
-                name: name.clone(),
-            }),
-            PoolStep::DropFinalizer => Some(Request::DropPoolFinalizer { pool: pool.clone() }),
-        }
-    }
-
-    fn claim_step(&mut self, claim: &ClaimRecord, step: &ClaimStep) -> Option<Request> {
-        let (pool, cidr) = match step {
-            ClaimStep::CreateSubnet { pool, cidr } => (pool, cidr),
-            ClaimStep::QueueAgain { pool } => {
-                self.account(pool, |account| account.queue_again(&claim.meta.uid));
-                self.wake(POOL, pool);
-                return None;
-            }
-        };
-        let granted = self.account(pool, |account| match account.grants.get_mut(&claim.meta.uid) {
-            Some(grant) if grant.cidr == *cidr => {
-                grant.sent = true;
-                true
-            }
-            _ => false,
-        });
-        (granted == Some(true)).then(|| Request::CreateSubnet {
-            pool: pool.clone(),
-            claim: claim.clone(),
-            cidr: *cidr,
-        })
-    }
-
-    /// All requests of a pass, one after the other: as in `Pass`, a write of ours in between is no conflict.
-    pub fn effects(&mut self, server: &mut Server, reader: &Reader, requests: &[Request]) {
-        for request in requests {
-            let mut request = request.clone();
-            if let Request::Finalizers { meta, .. } | Request::DeleteSubnet { meta } = &mut request
-                && let Some((Entry { object, .. }, Request::Status { meta: based_on, .. })) =
-                    server.log.last().zip(requests.first())
-                && based_on.key == meta.key
-                && text(object, "/metadata/uid") == &*meta.uid
-            {
-                meta.revision = server.revision();
-            }
-            self.effect(server, reader, &request, true);
-        }
-    }
-
-    /// A request takes effect; `answered`: its sender hears of it.
-    pub fn effect(&mut self, server: &mut Server, reader: &Reader, request: &Request, answered: bool) {
-        let mut noted: Option<(ApiType, ObjectKey, Expect)> = None;
-        let guard = |meta: &Meta, outcome: Result<Option<u64>, Refused>| match outcome {
-            Ok(Some(revision)) => Expect::Revision(revision),
-            Ok(None) | Err(Refused::Gone) => Expect::Gone(meta.uid.clone()),
-            Err(_) => Expect::Newer(meta.revision),
-        };
-        match request {
-            Request::Status { kind, meta, status } => {
-                let outcome = server.set_status(*kind, meta, status.clone()).map(Some);
-                if answered && outcome.is_ok() && *kind == SUBNETS {
-                    self.committed(&meta.key, status);
-                }
-                noted = Some((*kind, meta.key.clone(), guard(meta, outcome)));
-            }
-            Request::Finalizers { kind, meta, finalizers } => {
-                let outcome = server.set_finalizers(*kind, meta, finalizers.clone());
-                noted = Some((*kind, meta.key.clone(), guard(meta, outcome)));
-            }
-            Request::DeleteSubnet { meta } => {
-                let outcome = server.delete(SUBNETS, meta.key.name(), Some(meta));
-                noted = Some((SUBNETS, meta.key.clone(), guard(meta, outcome)));
-            }
-            Request::CreateSubnet { pool, claim, cidr } => {
-                let name = objects::subnet_name(pool.name(), *cidr);
-                if server.refuses_subnets {
-                    let refusal = Refusal {
-                        at: server.now(),
-                        message: "a policy says no".into(),
-                    };
-                    self.account(pool, |account| account.refuse(&claim.meta.uid, refusal));
-                    self.wake(CLAIM, &claim.meta.key);
-                    self.wake(POOL, pool);
-                    return;
-                }
-                match server.create(SUBNETS, objects::subnet(&name, claim, *cidr)) {
-                    Ok(revision) => noted = Some((SUBNETS, key(&name), Expect::Revision(revision))),
-                    Err(_) if answered => self.name_taken(server, pool, claim, &name, *cidr),
-                    Err(_) => {}
-                }
-            }
-            Request::GiveUp { subnet, claim } => {
-                let present = server
-                    .get(CLAIMS, claim.name())
-                    .and_then(|o| read::<ClaimRecord>(o).ok());
-                let wanted = present.is_some_and(|c| Some(&c.meta.uid) == subnet.claim_uid() && !abandoned(subnet, &c));
-                if !wanted {
-                    let outcome = match subnet.meta.deleting {
-                        Some(_) => server.set_finalizers(SUBNETS, &subnet.meta, Vec::new()),
-                        None => server.delete(SUBNETS, subnet.meta.key.name(), Some(&subnet.meta)),
-                    };
-                    noted = Some((SUBNETS, subnet.meta.key.clone(), guard(&subnet.meta, outcome)));
-                }
-            }
-            Request::DropPoolFinalizer { pool } => {
-                let left = server
-                    .all::<SubnetRecord>()
-                    .into_iter()
-                    .any(|s| *s.pool == *pool.meta.key.name() && !s.withdrawn());
-                if !left && let Request::Finalizers { meta, finalizers, .. } = finalizers(POOLS, &pool.meta, false) {
-                    let outcome = server.set_finalizers(POOLS, &meta, finalizers);
-                    noted = Some((POOLS, meta.key.clone(), guard(&meta, outcome)));
-                }
-            }
-            Request::ConfirmOwner { subnet, claim, uid } => {
-                let lives = server
-                    .get(CLAIMS, claim.name())
-                    .is_some_and(|o| text(o, "/metadata/uid") == &**uid);
-                if answered && !lives {
-                    self.view.derived_mut::<Confirmed>().unwrap().insert(uid.clone());
-                    self.wake(SUBNET, subnet);
-                }
-            }
-            Request::RevokeSent { pool, uid, cidr } => {
-                let exists = server.get(SUBNETS, &objects::subnet_name(pool.name(), *cidr));
-                if answered && exists.is_none_or(|o| text(o, "/spec/claimRef/uid") != &**uid) {
-                    self.account(pool, |account| account.revoke(uid));
-                    self.wake(POOL, pool);
-                }
-            }
-            Request::ConfirmTaken { pool, name } => {
-                if answered && server.get(SUBNETS, name).is_none() {
-                    self.account(pool, |account| account.clear_unseen(name));
-                    self.wake(POOL, pool);
-                }
-            }
-        }
-        if answered && let Some((kind, object, expect)) = noted {
-            self.written.note(reader, kind, &object, expect, &self.view);
-        }
-        if !answered {
-            // The pass failed: it is tried again.
-            self.woken.push(Wake::now(
-                reader.kind,
-                reader.key.clone(),
-                usher_operator::queue::Why::RETRY,
-            ));
-        }
-    }
-
-    fn committed(&mut self, subnet: &ObjectKey, status: &Value) {
-        let Some(record) = self.view.get::<SubnetRecord>(subnet).cloned() else {
-            return;
-        };
-        let status = serde_json::from_value(status.clone()).unwrap();
-        let wakes = Subnets.recorded(&mut self.view, &record, &status, 0);
-        self.woken.extend(wakes);
-    }
-
-    fn name_taken(&mut self, server: &Server, pool: &ObjectKey, claim: &ClaimRecord, name: &str, cidr: IpNet) {
-        let theirs = server.get(SUBNETS, name).and_then(|o| read::<SubnetRecord>(o).ok());
-        if theirs.is_some_and(|s| s.claim_uid() != Some(&claim.meta.uid)) {
-            let unseen = self.view.get::<SubnetRecord>(&key(name)).is_none();
-            self.account(pool, |account| {
-                if unseen {
-                    account.hold_unseen(name, cidr);
-                }
-                account.revoke(&claim.meta.uid);
-            });
-            self.wake(POOL, pool);
-        }
+            Ok(())
+        }));
+        Some(flight)
     }
 
     /// The ledger equals a recount of the view: same holdings, same counters (I7).
     pub fn audit(&self) {
-        let ledger = self.view.derived::<Ledger>().unwrap();
-        for pool in self.view.all::<PoolRecord>() {
+        let memory = self.memory();
+        let view = &memory.view;
+        let ledger = view.derived::<Ledger>().unwrap();
+        for pool in view.all::<PoolRecord>() {
             let account = ledger.account(&pool.meta.key).expect("a pool in view has an account");
             let map = account.map.as_ref().expect("a pool in view has a map");
             map.check()
                 .unwrap_or_else(|damage| panic!("{}: {damage:?}", pool.meta.key));
-            assert_eq!(map.base(), pool.cidr);
-            let of_pool: Vec<_> = self
-                .view
-                .all::<SubnetRecord>()
-                .filter(|s| *s.pool == *pool.meta.key.name())
-                .collect();
+            let base = map.base();
+            assert_eq!(base, ledger.base(pool));
+            let in_pool = |name: &str| *name == *pool.meta.key.name();
+            let of_pool: Vec<_> = view.all::<SubnetRecord>().filter(|s| in_pool(&s.pool)).collect();
+            let claims: Vec<_> = view.all::<ClaimRecord>().filter(|c| in_pool(&c.pool)).collect();
+            // The other way to the same account.
+            let fresh = account.rebuilt(pool, base, of_pool.iter().copied(), claims.iter().copied());
+            let differences = account.differences(&fresh);
+            assert!(differences.is_empty(), "I7: {}: {differences:?}", pool.meta.key);
+            assert_eq!(account.check_count(), None, "R51");
+            assert_eq!(account.check_slice(of_pool.iter().copied()), None, "R51");
+            // And by hand, for what both could get wrong alike.
             let settled: Vec<_> = of_pool.iter().filter(|s| s.settled()).collect();
             assert_eq!(account.settled, settled.len(), "settled");
-            assert_eq!(
-                account.subnets.len(),
-                of_pool.iter().filter(|s| !s.withdrawn()).count(),
-                "seats"
-            );
-            assert_eq!(
-                account.withdrawn.len(),
-                of_pool.iter().filter(|s| s.withdrawn()).count(),
-                "withdrawn"
-            );
-            let outside = settled.iter().filter(|s| !pool.cidr.contains(&s.cidr)).count();
+            let live = of_pool.iter().filter(|s| !s.withdrawn()).count();
+            assert_eq!(account.subnets.len(), live, "seats");
+            assert_eq!(account.withdrawn.len(), of_pool.len() - live, "withdrawn");
+            assert_eq!(account.candidates.len(), live - settled.len(), "candidates");
+            let outside = settled.iter().filter(|s| !base.contains(&s.cidr)).count();
             assert_eq!(account.out_of_range, outside, "out of range");
+            let overlap = usher_subnets::ledger::overlap;
+            let excluded = |s: &&&&Arc<SubnetRecord>| pool.exclude.iter().any(|e| overlap(*e, s.cidr));
+            assert_eq!(
+                account.excluded_in_use,
+                settled.iter().filter(excluded).count(),
+                "excluded"
+            );
             let pairs = settled
                 .iter()
                 .enumerate()
                 .flat_map(|(i, a)| settled[i + 1..].iter().map(move |b| (a, b)));
-            let overlaps = pairs
-                .filter(|(a, b)| a.cidr.contains(&b.cidr) || b.cidr.contains(&a.cidr))
-                .count();
+            let overlaps = pairs.filter(|(a, b)| overlap(a.cidr, b.cidr)).count();
             assert_eq!(account.overlaps, overlaps, "overlaps");
+            assert_eq!(account.a_double().is_some(), overlaps > 0, "an example");
             for subnet in &of_pool {
                 let holder = usher_subnets::ledger::Holder::Subnet(subnet.meta.uid.clone());
                 assert_eq!(
@@ -493,56 +283,22 @@ impl Operator {
                     subnet.meta.key
                 );
             }
-            let waiting = self.view.all::<ClaimRecord>().filter(|claim| {
+            let waiting = claims.iter().filter(|claim| {
                 let uid = &claim.meta.uid;
-                *claim.pool == *pool.meta.key.name()
-                    && claim.bound().is_none()
+                let taken = of_pool
+                    .iter()
+                    .any(|s| s.cluster_id == claim.cluster_id && !s.withdrawn())
+                    || account.grants.values().any(|g| g.cluster_id == claim.cluster_id);
+                claim.bound().is_none()
                     && claim.meta.deleting.is_none()
-                    && !account.grants.contains_key(uid)
+                    && !taken
                     && !account.refused.contains_key(uid)
                     && !of_pool.iter().any(|s| s.claim_uid() == Some(uid))
             });
-            assert_eq!(account.waiting_count(), waiting.count(), "waiting");
-            assert_eq!(
-                account.waiting.values().map(BTreeMap::len).sum::<usize>(),
-                account.waiting_count()
-            );
+            assert_eq!(account.line.len(), waiting.count(), "waiting");
+            let lines: usize = account.line.lines().map(|(_, length, _)| length).sum();
+            assert_eq!(lines, account.line.len());
         }
-    }
-}
-
-fn finalizers(kind: ApiType, meta: &Meta, ours: bool) -> Request {
-    let mut finalizers: Vec<String> = meta
-        .finalizers
-        .iter()
-        .map(ToString::to_string)
-        .filter(|f| f != FINALIZER)
-        .collect();
-    if ours {
-        finalizers.push(FINALIZER.into());
-    }
-    Request::Finalizers {
-        kind,
-        meta: meta.clone(),
-        finalizers,
-    }
-}
-
-fn subnet_step(subnet: &SubnetRecord, step: &SubnetStep) -> Request {
-    match step {
-        SubnetStep::Delete { .. } => Request::DeleteSubnet {
-            meta: subnet.meta.clone(),
-        },
-        SubnetStep::DropFinalizer => finalizers(SUBNETS, &subnet.meta, false),
-        SubnetStep::GiveUp { claim } => Request::GiveUp {
-            subnet: subnet.clone(),
-            claim: claim.clone(),
-        },
-        SubnetStep::ConfirmOwner { claim, uid } => Request::ConfirmOwner {
-            subnet: subnet.meta.key.clone(),
-            claim: claim.clone(),
-            uid: uid.clone(),
-        },
     }
 }
 
@@ -559,6 +315,7 @@ fn summary(kind: &str, status: &Value) -> String {
         .map(|c| format!(" Ready={} {}", text(c, "/status"), text(c, "/reason")))
         .unwrap_or_default();
     match kind {
+        POOL_CLAIM => format!("{} {}{ready}", text(status, "/phase"), text(status, "/boundPoolName")),
         POOL => format!(
             "allocated {} waiting {} largest {:?} used {}%{ready}",
             status["allocatedCount"],

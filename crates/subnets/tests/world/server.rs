@@ -77,7 +77,8 @@ impl Server {
         if self.get(kind, text(&object, "/metadata/name")).is_some() {
             return Err(Refused::Exists);
         }
-        let uid = format!("uid-{}", self.revision() + 1);
+        // The shape of a real one: a Subnet whose clusterID has it may stand for a pool.
+        let uid = format!("00000000-0000-4000-8000-{:012x}", self.revision() + 1);
         object.as_object_mut().unwrap().remove("status");
         object["apiVersion"] = json!(kind.api_version());
         object["kind"] = json!(kind.kind);
@@ -101,6 +102,12 @@ impl Server {
     pub fn set_status(&mut self, kind: ApiType, meta: &Meta, status: Value) -> Result<u64, Refused> {
         let mut object = self.guarded(kind, meta)?;
         object["status"] = status;
+        Ok(self.store(kind, object, false))
+    }
+
+    pub fn set_metadata(&mut self, kind: ApiType, meta: &Meta, field: &str, value: Value) -> Result<u64, Refused> {
+        let mut object = self.guarded(kind, meta)?;
+        object["metadata"][field] = value;
         Ok(self.store(kind, object, false))
     }
 

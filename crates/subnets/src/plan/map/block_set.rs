@@ -172,6 +172,19 @@ impl BlockSet {
         heads.min_by_key(|block| (block.bits, block.len))
     }
 
+    /// Every block strictly inside `outer`, by length and address.
+    pub(super) fn inside(&self, outer: Block) -> impl Iterator<Item = Block> {
+        self.lengths.longer_than(outer.len).ascending().flat_map(move |len| {
+            let span = outer.span(len);
+            let (mask, last) = (span.mask, *span.groups.end());
+            self.words(len, *span.groups.start())
+                .take_while(move |(group, _)| *group <= last)
+                .flat_map(move |(group, word)| {
+                    bits_of(word & mask).map(move |bit| Block::at(self.family, len, Slot { group, bit }))
+                })
+        })
+    }
+
     /// Every block, by length and address.
     pub(super) fn iter(&self) -> impl Iterator<Item = Block> {
         self.lengths.ascending().flat_map(move |len| {

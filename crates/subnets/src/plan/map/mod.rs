@@ -19,7 +19,7 @@
 //!
 //! **How.** `block` has the arithmetic, one for both families. `block_set` is R1's free\[l\] with its mask of lengths.
 //! `free` has the rules over free space, shared by the map and by `overlay`. `holdings` is R1's prefix map. `check`
-//! recounts everything the slow way. A map has one base range; `free` holds all that depends on it, so that more of
+//! recounts everything the slow way. `target` finds the block to keep for a claim that fits nowhere. A map has one base range; `free` holds all that depends on it, so that more of
 //! them (additionalCIDRs) become a list of `free` beside the one `holdings`.
 
 mod block;
@@ -28,6 +28,7 @@ mod check;
 mod free;
 mod holdings;
 mod overlay;
+mod target;
 #[cfg(test)]
 mod tests;
 

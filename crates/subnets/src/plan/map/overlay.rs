@@ -42,6 +42,21 @@ impl<'a, W: Clone + Ord + Debug> Overlay<'a, W> {
         Some(block.net())
     }
 
+    /// Nothing of `net` is given from now on, though nobody takes it.
+    pub fn withhold(&mut self, net: IpNet) {
+        let Some(inside) = Block::of(net).clip(self.free.base()) else {
+            return;
+        };
+        match self.free.container(inside) {
+            Some(from) => self.free.carve(from, inside),
+            None => {
+                for block in self.free.inside(inside) {
+                    self.free.remove(block);
+                }
+            }
+        }
+    }
+
     /// Takes exactly `net`.
     pub fn reserve(&mut self, net: IpNet) -> Result<(), Conflict<W>> {
         let block = Block::of(net);
@@ -113,6 +128,16 @@ impl<'a> Remainder<'a> {
             lengths: under.lengths(),
             first_live: BTreeMap::new(),
         }
+    }
+
+    /// What is left strictly inside `outer`.
+    fn inside(&self, outer: Block) -> Vec<Block> {
+        let of_map = self
+            .under
+            .set()
+            .inside(outer)
+            .filter(|block| !self.gone.contains(*block));
+        of_map.chain(self.rest.inside(outer)).collect()
     }
 
     /// The first group of `under` with a block that is not gone, and those blocks.

@@ -1,0 +1,94 @@
+//! A Subnet's steps.
+
+use usher_engine::ObjectKey;
+use usher_operator::error::Failure;
+use usher_operator::hands::Hands;
+use usher_operator::record;
+use usher_operator::view::Wake;
+
+use super::{drop_finalizer, name_of, note, wake};
+use crate::kinds::SUBNET;
+use crate::ledger::Ledger;
+use crate::plan::holder;
+use crate::plan::subnet::{SubnetStep, abandoned};
+use crate::records::{CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
+
+/// Performs a Subnet's step.
+pub async fn step(hands: &impl Hands, subnet: &SubnetRecord, step: &SubnetStep) -> Result<(), Failure> {
+    let key = &subnet.meta.key;
+    match step {
+        SubnetStep::Delete { .. } => hands.delete(SUBNETS, &subnet.meta).await.map(drop),
+        SubnetStep::DropFinalizer => {
+            let_go(hands, subnet).await?;
+            tracing::info!(subnet = %key, pool = &*subnet.pool, cidr = %subnet.cidr, "released");
+            Ok(())
+        }
+        SubnetStep::GiveUp { claim } => {
+            // The view of claims may be behind that of Subnets: a claim that was bound meanwhile keeps its range.
+            let object = hands.get(CLAIMS, claim).await?;
+            let present = object.and_then(|object| record::read::<ClaimRecord>(&object).ok());
+            match present {
+                Some(claim) if Some(&claim.meta.uid) == subnet.claim_uid() && !abandoned(subnet, &claim) => Ok(()),
+                _ if subnet.meta.deleting.is_some() => let_go(hands, subnet).await,
+                _ => hands.delete(SUBNETS, &subnet.meta).await.map(drop),
+            }
+        }
+        SubnetStep::ConfirmOwner { kind, owner, uid } => {
+            let there = hands.get(*kind, owner).await?;
+            if there.is_some_and(|object| object.metadata.uid.as_deref() == Some(uid)) {
+                // It lives: its watch event is on the way and wakes this Subnet.
+                return Ok(());
+            }
+            note(hands, vec![wake(SUBNET, key, "confirmed")], |answers| {
+                answers.note_gone(uid.clone());
+            });
+            Ok(())
+        }
+        SubnetStep::ConfirmPool { pool } => confirm_pool(hands, pool).await,
+    }
+}
+
+/// Takes the finalizer off. A Subnet that may hold a pool goes only if a list, asked for after its deletion mark was seen,
+/// shows no pool that it could hold (R26).
+async fn let_go(hands: &impl Hands, subnet: &SubnetRecord) -> Result<(), Failure> {
+    if subnet.settled() && subnet.may_hold_a_pool() {
+        let pools = hands.list(POOLS, subnet.meta.key.namespace()).await?;
+        // One that cannot be read keeps it: better stuck than lost.
+        let keeps = |pool: Result<PoolRecord, _>| pool.map_or(true, |pool| holder::keeps(&pool, &subnet.cluster_id));
+        if let Some(pool) = pools.iter().find(|object| keeps(record::read::<PoolRecord>(object))) {
+            return Err(Failure::Conflict {
+                object: format!("SubnetPool {}", name_of(pool)),
+            });
+        }
+    }
+    drop_finalizer(hands, SUBNETS, &subnet.meta).await
+}
+
+/// R25: one question serves every Subnet of the pool that was seen before it went out.
+async fn confirm_pool(hands: &impl Hands, pool: &ObjectKey) -> Result<(), Failure> {
+    let now = hands.now();
+    let sent = hands.change(|view| {
+        let seen = view.seen();
+        if let Some(answers) = view.derived_mut::<crate::answers::Answers>() {
+            answers.ask_pool(pool.clone(), seen, now);
+        }
+        (seen, Vec::new())
+    });
+    let asked = hands.get(POOLS, pool).await;
+    let answer = asked.as_ref().ok().map(|object| {
+        let read = object
+            .as_ref()
+            .and_then(|object| record::read::<PoolRecord>(object).ok());
+        read.filter(holder::confirms).map(|pool| pool.meta.uid)
+    });
+    let waiting: Vec<Wake> = hands.view(|view| {
+        let account = view.derived::<Ledger>().and_then(|ledger| ledger.account(pool));
+        let candidates = account
+            .into_iter()
+            .flat_map(|a| a.candidates.iter().filter_map(|uid| a.subnets.get(uid)));
+        candidates.map(|seat| wake(SUBNET, &seat.key, "confirmed")).collect()
+    });
+    let now = hands.now();
+    note(hands, waiting, |answers| answers.answer_pool(pool, sent, answer, now));
+    asked.map(drop)
+}

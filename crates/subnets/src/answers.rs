@@ -1,0 +1,190 @@
+//! What the API server said when it was asked past the view: each answer is a proof of something the view cannot show.
+//!
+//! Kept beside the records, in memory only: an answer that is lost is asked for again. Each kind of answer is bounded; the
+//! oldest go first.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use usher_engine::ObjectKey;
+
+use crate::plan::claim::Loss;
+use crate::plan::holder::Footing;
+
+/// Answers of one kind that are remembered.
+const KEPT: usize = 10_000;
+
+/// A map that forgets its oldest entries.
+#[derive(Debug)]
+struct Bounded<K, V> {
+    entries: BTreeMap<K, V>,
+    order: VecDeque<K>,
+}
+
+impl<K, V> Default for Bounded<K, V> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+}
+
+impl<K: Ord + Clone, V> Bounded<K, V> {
+    fn insert(&mut self, key: K, value: V) {
+        if self.entries.insert(key.clone(), value).is_none() {
+            self.order.push_back(key);
+        }
+        while self.order.len() > KEPT {
+            if let Some(oldest) = self.order.pop_front() {
+                self.entries.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// What was asked about a child pool, and what came of it (R25).
+#[derive(Debug, Clone, PartialEq)]
+struct PoolAnswer {
+    /// The view's event count when the answered question was sent.
+    sent: u64,
+    /// Uid of the pool that was found Held and alive; `None`: there was none.
+    stands: Option<Arc<str>>,
+    at: Timestamp,
+}
+
+/// See the module's header.
+#[derive(Debug, Default)]
+pub struct Answers {
+    gone: Bounded<Arc<str>, ()>,
+    held: Bounded<Arc<str>, Arc<str>>,
+    lost: Bounded<Arc<str>, Loss>,
+    pools: Bounded<ObjectKey, PoolAnswer>,
+    asking: Bounded<ObjectKey, (u64, Timestamp)>,
+    adopted_at: Option<Timestamp>,
+}
+
+impl Answers {
+    /// The object with this uid is gone.
+    pub fn note_gone(&mut self, uid: Arc<str>) {
+        self.gone.insert(uid, ());
+    }
+
+    /// Whether the API server said that this object is gone.
+    pub fn is_gone(&self, uid: &str) -> bool {
+        self.gone.entries.contains_key(uid)
+    }
+
+    /// A holder of this uid was Allocated after the child pool of that uid was seen (R26).
+    pub fn note_held(&mut self, child: Arc<str>, holder: Arc<str>) {
+        self.held.insert(child, holder);
+    }
+
+    /// Whether that was said of this child and this holder.
+    pub fn is_held(&self, child: &str, holder: &str) -> bool {
+        self.held.entries.get(child).is_some_and(|by| &**by == holder)
+    }
+
+    /// What was found out about the lost Subnet of a claim.
+    pub fn note_loss(&mut self, claim: Arc<str>, loss: Loss) {
+        self.lost.insert(claim, loss);
+    }
+
+    /// What is known of a claim's loss.
+    pub fn loss(&self, claim: &str) -> Option<&Loss> {
+        self.lost.entries.get(claim)
+    }
+
+    /// A question about a child pool goes out, when the view has taken in `seen` events.
+    pub fn ask_pool(&mut self, pool: ObjectKey, seen: u64, now: Timestamp) {
+        self.asking.insert(pool, (seen, now));
+    }
+
+    /// Its answer: the uid of a pool that stands, or that there is none. `None`: no answer came.
+    pub fn answer_pool(&mut self, pool: &ObjectKey, sent: u64, answer: Option<Option<Arc<str>>>, now: Timestamp) {
+        if self.asking.entries.get(pool).is_some_and(|(asked, _)| *asked == sent) {
+            self.asking.insert(pool.clone(), (0, Timestamp::MIN));
+        }
+        let newer = self.pools.entries.get(pool).is_none_or(|known| known.sent <= sent);
+        if let Some(stands) = answer.filter(|_| newer) {
+            self.pools.insert(pool.clone(), PoolAnswer { sent, stands, at: now });
+        }
+    }
+
+    /// What is known of a child pool, for a Subnet whose version came with event `changed` (R25): only a question that
+    /// went out after that counts.
+    pub fn footing(&self, pool: &ObjectKey, uid: &str, changed: u64) -> Footing {
+        let answer = self.pools.entries.get(pool).filter(|answer| answer.sent >= changed);
+        if let Some(answer) = answer {
+            return match answer.stands.as_deref() == Some(uid) {
+                true => Footing::Confirmed,
+                false => Footing::Denied { at: answer.at },
+            };
+        }
+        match self.asking.entries.get(pool) {
+            Some((sent, at)) if *sent >= changed && *sent > 0 => Footing::Asked { at: *at },
+            _ => Footing::Unconfirmed,
+        }
+    }
+
+    /// R38: whether a batch of Subnets may be adopted now; at most one per second.
+    pub fn may_adopt(&mut self, now: Timestamp) -> bool {
+        let rested = |at: Timestamp| now.duration_since(at) >= SignedDuration::from_secs(1);
+        let may = self.adopted_at.is_none_or(rested);
+        if may {
+            self.adopted_at = Some(now);
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn only_a_question_sent_after_the_subnet_was_seen_confirms_its_pool_r25() {
+        let (pool, mut answers) = (ObjectKey::new("ns", "p").unwrap(), Answers::default());
+        assert_eq!(answers.footing(&pool, "u", 5), Footing::Unconfirmed);
+        answers.ask_pool(pool.clone(), 7, at(0));
+        assert_eq!(answers.footing(&pool, "u", 5), Footing::Asked { at: at(0) });
+        assert_eq!(
+            answers.footing(&pool, "u", 8),
+            Footing::Unconfirmed,
+            "seen after the question"
+        );
+        answers.answer_pool(&pool, 7, Some(Some("u".into())), at(1));
+        assert_eq!(answers.footing(&pool, "u", 7), Footing::Confirmed);
+        assert_eq!(answers.footing(&pool, "another", 7), Footing::Denied { at: at(1) });
+        assert_eq!(answers.footing(&pool, "u", 8), Footing::Unconfirmed);
+    }
+
+    #[test]
+    fn an_older_answer_does_not_replace_a_newer_one_and_none_is_no_answer() {
+        let (pool, mut answers) = (ObjectKey::new("ns", "p").unwrap(), Answers::default());
+        answers.ask_pool(pool.clone(), 9, at(0));
+        answers.answer_pool(&pool, 9, Some(None), at(0));
+        answers.answer_pool(&pool, 3, Some(Some("u".into())), at(0));
+        assert_eq!(answers.footing(&pool, "u", 2), Footing::Denied { at: at(0) });
+        answers.ask_pool(pool.clone(), 11, at(1));
+        answers.answer_pool(&pool, 11, None, at(2));
+        assert_eq!(
+            answers.footing(&pool, "u", 10),
+            Footing::Unconfirmed,
+            "asked again at once"
+        );
+    }
+
+    #[test]
+    fn subnets_are_adopted_in_one_batch_per_second_r38() {
+        let mut answers = Answers::default();
+        assert!(answers.may_adopt(at(0)));
+        assert!(!answers.may_adopt(at(0)));
+        assert!(answers.may_adopt(at(1)));
+    }
+}
