@@ -210,7 +210,7 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> ClaimP
         (Some(grant), Some(standing))
             if seen.subnet.is_none()
                 && standing.pool.meta.has_finalizer(FINALIZER)
-                && standing.state() == PoolState::Serving =>
+                && matches!(standing.state(), PoolState::Serving | PoolState::Rebuilding) =>
         {
             plan.step(ClaimStep::CreateSubnet {
                 pool: standing.pool.meta.key.clone(),

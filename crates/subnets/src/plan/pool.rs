@@ -298,7 +298,10 @@ pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> PoolPlan 
     if !account.unadopted.is_empty() {
         plan = adopt(account, plan);
     }
+    let counting = |step: &PoolStep| matches!(step, PoolStep::ListForRecount { .. });
     match state {
+        // Grants pause from the moment a recalculation begins.
+        PoolState::Serving if plan.steps.iter().any(counting) => plan,
         PoolState::Serving => serve(pool, seen, plan, now),
         // Said above.
         PoolState::WaitingParent | PoolState::Rebuilding => plan,
@@ -364,9 +367,7 @@ fn recount(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan, now: Timestam
     let answered = pool.status.recalculated.as_ref();
     let mut plan = plan;
     if let Some(done) = &recalculation.done
-        && answered.is_none_or(|told| {
-            told.at != usher_engine::condition::whole_seconds(done.at) || *told.trigger != *done.trigger
-        })
+        && answered.is_none_or(|told| told.at < usher_engine::condition::whole_seconds(done.at))
     {
         let finding = match done.drift {
             0 => {
@@ -389,15 +390,18 @@ fn recount(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan, now: Timestam
             false => plan.again_after(CAUGHT_UP_AGAIN),
         };
     }
-    let last = recalculation.done.as_ref().map(|done| &*done.trigger);
-    let last = last.or(answered.map(|told| told.trigger.as_str()));
-    let wanted = pool.recalculate.as_ref().filter(|value| Some(&***value) != last);
+    let done = recalculation.done.as_ref().map(|done| &*done.trigger);
+    let told = answered.map(|told| told.trigger.as_str());
+    let wanted = pool.recalculate.as_ref().filter(|value| {
+        let value = Some(&***value);
+        value != done && value != told
+    });
     if let Some(trigger) = wanted {
         let trigger = trigger.clone();
         return plan.step(PoolStep::ListForRecount { trigger });
     }
     if recalculation.suspected {
-        let trigger = last.unwrap_or("drift-check").into();
+        let trigger = told.or(done).unwrap_or("drift-check").into();
         return plan.step(PoolStep::ListForRecount { trigger });
     }
     // A fresh map is right by construction: the first round is due as long after the start as the others among each other.

@@ -73,8 +73,16 @@ pub fn status(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> SubnetP
         child_pools: count(seen.child_pools),
         out_of_range: count(account.out_of_range),
         overlaps: count(account.overlaps),
-        recalculated: answered.or_else(|| pool.status.recalculated.clone()),
+        recalculated: newer(answered, pool.status.recalculated.clone()),
         conditions: conditions(pool, seen, now),
+    }
+}
+
+/// The later of two answers to a request to recalculate: another operator may have given one since.
+fn newer(ours: Option<Recalculated>, told: Option<Recalculated>) -> Option<Recalculated> {
+    match (ours, told) {
+        (Some(ours), Some(told)) if told.at >= ours.at => Some(told),
+        (ours, told) => ours.or(told),
     }
 }
 
