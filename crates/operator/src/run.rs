@@ -315,37 +315,44 @@ impl Operator {
         resources: &[(&'static str, ObjectKey)],
         wait: Duration,
     ) -> Result<Vec<Option<Preview>>, RunError> {
-        let Self {
-            kinds,
-            settings,
-            shared,
-            health,
-            ..
-        } = self;
-        let (synced, mut done) = watch::channel(shared.view(View::unsynced));
-        let feeding = feed_in_order(shared.clone(), settings.namespace.clone(), health.clone(), synced);
-        let ready = tokio::select! {
-            () = feeding => false,
-            answer = tokio::time::timeout(wait, done.wait_for(Vec::is_empty)) => answer.is_ok(),
-        };
-        if !ready {
-            let what: Vec<_> = shared.view(View::unsynced).into_iter().map(|t| t.plural).collect();
-            let problem = health.ready().err().unwrap_or_default().join("; ");
-            return Err(RunError::NotSynced {
-                what: what.join(", "),
-                seconds: wait.as_secs(),
-                problem,
-            });
-        }
+        self.fill(wait).await?;
         let mut previews = Vec::with_capacity(resources.len());
         for (kind, key) in resources {
-            let preview = match kinds.iter().find(|k| k.name() == *kind) {
-                Some(kind) => kind.preview(PreviewInput { shared: &shared, key }).await?,
+            let shared = &self.shared;
+            let preview = match self.kinds.iter().find(|k| k.name() == *kind) {
+                Some(kind) => kind.preview(PreviewInput { shared, key }).await?,
                 None => None,
             };
             previews.push(preview);
         }
         Ok(previews)
+    }
+
+    /// Lists everything, once, and looks at it; reads only.
+    pub async fn look<T>(self, wait: Duration, look: impl FnOnce(&View) -> T) -> Result<T, RunError> {
+        self.fill(wait).await?;
+        Ok(self.shared.view(look))
+    }
+
+    /// Waits for the first list of every type.
+    async fn fill(&self, wait: Duration) -> Result<(), RunError> {
+        let (shared, health) = (&self.shared, &self.health);
+        let (synced, mut done) = watch::channel(shared.view(View::unsynced));
+        let feeding = feed_in_order(shared.clone(), self.settings.namespace.clone(), health.clone(), synced);
+        let ready = tokio::select! {
+            () = feeding => false,
+            answer = tokio::time::timeout(wait, done.wait_for(Vec::is_empty)) => answer.is_ok(),
+        };
+        if ready {
+            return Ok(());
+        }
+        let what: Vec<_> = shared.view(View::unsynced).into_iter().map(|t| t.plural).collect();
+        let problem = health.ready().err().unwrap_or_default().join("; ");
+        Err(RunError::NotSynced {
+            what: what.join(", "),
+            seconds: wait.as_secs(),
+            problem,
+        })
     }
 }
 

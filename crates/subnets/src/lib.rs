@@ -6,6 +6,7 @@
 pub mod act;
 pub mod answers;
 pub mod api;
+pub mod explain;
 pub mod kinds;
 pub mod ledger;
 pub mod objects;

@@ -23,10 +23,13 @@ pub fn subnet_name(pool: &str, cidr: IpNet) -> String {
     name::bounded(&format!("{pool}-{tail}"), pool, POOL_NAME_KEPT)
 }
 
-/// The name to take when `subnet_name` is taken by an unrelated object.
-pub fn other_subnet_name(pool: &str, cidr: IpNet) -> String {
+/// The names to try for the Subnet of `cidr` in `pool`, made for the object of this uid: the plain one; another where that
+/// is taken by an unrelated object; and one that nobody else can have.
+pub fn subnet_names(pool: &str, cidr: IpNet, uid: &str) -> [String; 3] {
     let plain = subnet_name(pool, cidr);
-    format!("{}-x", name::hashed(&plain, pool, POOL_NAME_KEPT))
+    let other = format!("{}-x", name::hashed(&plain, pool, POOL_NAME_KEPT));
+    let own = format!("{}-x", name::hashed(&format!("{plain}/{uid}"), pool, POOL_NAME_KEPT));
+    [plain, other, own]
 }
 
 /// Name of the claim and of the pool that are made for a pool claim: the same for every operator at every time.
@@ -146,10 +149,9 @@ mod tests {
         let net = |text: &str| text.parse::<IpNet>().unwrap();
         assert_eq!(subnet_name("test-pool", net("10.0.0.0/24")), "test-pool-10-0-0-0-24");
         assert_eq!(subnet_name("v6", net("2001:db8::/64")), "v6-2001-db8---64");
-        assert_ne!(
-            subnet_name("p", net("10.0.0.0/24")),
-            other_subnet_name("p", net("10.0.0.0/24"))
-        );
+        let [plain, other, own] = subnet_names("p", net("10.0.0.0/24"), "uid");
+        assert!(plain != other && other != own && own != plain);
+        assert_ne!(own, subnet_names("p", net("10.0.0.0/24"), "another")[2]);
     }
 
     proptest! {

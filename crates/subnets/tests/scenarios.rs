@@ -4,7 +4,8 @@
 //! Commands: `pool NAME CIDR [key=value…]`, `claim NAME POOL [size=N|exact=CIDR] [id=ID]`, `subnet NAME POOL CIDR [id=ID]`,
 //! `poolclaim NAME PARENT size=N`, `label POOL PARENT`, `unlabel POOL`, `edit pool|claim|subnet|poolclaim NAME key=value`,
 //! `annotate NAME key=value`, `delete KIND NAME`, `force KIND NAME` (deletes, finalizers or not), `wait SECONDS`,
-//! `policy refuses|allows` (an admission policy on new Subnets), `crash` (the operator loses its memory), `run` (until nothing is left to do), `get` (prints what there is).
+//! `policy refuses|allows` (an admission policy on new Subnets), `crash` (the operator loses its memory), `run` (until nothing is left to do), `get` (prints what there is),
+//! `explain KIND NAME` (as `usher explain`).
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -136,6 +137,7 @@ impl Story {
             ["crash"] => self.operator = Operator::start(&self.server),
             ["run"] => self.run(),
             ["get"] => self.print(),
+            ["explain", what, name] => self.explain(kind(what).kind, name),
             _ => panic!("no such command: {line}"),
         }
     }
@@ -208,6 +210,15 @@ impl Story {
             }
         }
         flight.finish(&mut self.server);
+    }
+
+    fn explain(&mut self, kind: &str, name: &str) {
+        let (key, now) = (world::key(name), self.server.now());
+        let memory = self.operator.memory();
+        let explanation = usher_subnets::explain::explain(&memory.view, kind, &key, now).unwrap();
+        for line in explanation.text().lines() {
+            writeln!(self.out, "  {line}").unwrap();
+        }
     }
 
     fn print(&mut self) {

@@ -3,12 +3,14 @@
 mod cluster;
 mod completions;
 mod crds;
+mod explain;
 mod generate;
 mod install;
 mod kubeconfig;
 mod operator;
 mod output;
 mod plan;
+mod target;
 mod uninstall;
 
 use std::ffi::OsString;
@@ -44,6 +46,8 @@ enum Command {
     Uninstall(uninstall::Args),
     /// Says what Usher would do next for one object, and why. Reads only.
     Plan(plan::Args),
+    /// Says why an object is as it is: its place in the queue, what it waits for, who has that. Reads only.
+    Explain(explain::Args),
     /// Prints the custom resource definitions.
     Crds(crds::Args),
     /// Runs the operator against the current kubeconfig, or in a cluster.
@@ -134,6 +138,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Install(args) => install::run(&cli.cluster, &args).await,
         Command::Uninstall(args) => uninstall::run(&cli.cluster, &args).await,
         Command::Plan(args) => plan::run(&cli.cluster, &args).await,
+        Command::Explain(args) => explain::run(&cli.cluster, &args).await,
         Command::Crds(args) => crds::run(&args),
         Command::Operator(args) => operator::run(&cli.cluster, args).await,
         Command::Completions(args) => completions::run(&args),

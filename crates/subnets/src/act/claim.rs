@@ -105,12 +105,8 @@ async fn create_named(
     pool: &ObjectKey,
     cidr: IpNet,
 ) -> Result<Taken, Failure> {
-    let names = [
-        objects::subnet_name(pool.name(), cidr),
-        objects::other_subnet_name(pool.name(), cidr),
-    ];
     let mut last = String::new();
-    for name in names {
+    for name in objects::subnet_names(pool.name(), cidr, &claim.meta.uid) {
         let Some(key) = claim.meta.key.sibling(&name) else {
             continue;
         };
@@ -174,11 +170,9 @@ async fn confirm_loss(hands: &impl Hands, claim: &ClaimRecord, pool: &ObjectKey,
         let held = subnet.cidr == cidr && subnet.pool == claim.pool && !subnet.withdrawn();
         held && (subnet.meta.owned_by(uid) || (subnet.by_hand() && subnet.cluster_id == claim.cluster_id))
     };
-    let names = [
-        claim.status.subnet_ref.clone().unwrap_or_default(),
-        objects::subnet_name(pool.name(), cidr),
-        objects::other_subnet_name(pool.name(), cidr),
-    ];
+    let known = claim.status.subnet_ref.clone();
+    let names = known.into_iter().chain(objects::subnet_names(pool.name(), cidr, uid));
+    let names: std::collections::BTreeSet<String> = names.collect();
     for key in names.iter().filter_map(|name| pool.sibling(name)) {
         let object = hands.get(SUBNETS, &key).await?;
         if object.is_some_and(|object| record::read::<SubnetRecord>(&object).is_ok_and(|subnet| ours(&subnet))) {

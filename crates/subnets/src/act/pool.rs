@@ -95,10 +95,7 @@ fn keeps(object: &DynamicObject, pool: &str) -> bool {
 
 /// Whether the Subnet of a grant exists, by a quorum read (R29).
 async fn exists(hands: &impl Hands, pool: &ObjectKey, uid: &str, cidr: IpNet) -> Result<bool, Failure> {
-    for name in [
-        objects::subnet_name(pool.name(), cidr),
-        objects::other_subnet_name(pool.name(), cidr),
-    ] {
+    for name in objects::subnet_names(pool.name(), cidr, uid) {
         let Some(key) = pool.sibling(&name) else { continue };
         if hands
             .get(SUBNETS, &key)
@@ -114,10 +111,7 @@ async fn exists(hands: &impl Hands, pool: &ObjectKey, uid: &str, cidr: IpNet) ->
 /// R45. The name is the same for every operator; one that is taken by somebody else's Subnet has another form.
 async fn create_holder(hands: &impl Hands, pool: &PoolRecord, parent: &ObjectKey) -> Result<(), Failure> {
     let key = &pool.meta.key;
-    for name in [
-        objects::subnet_name(parent.name(), pool.cidr),
-        objects::other_subnet_name(parent.name(), pool.cidr),
-    ] {
+    for name in objects::subnet_names(parent.name(), pool.cidr, &pool.meta.uid) {
         let Some(subnet) = key.sibling(&name) else { continue };
         let object = objects::holder(&name, pool, parent.name());
         match hands.create(SUBNETS, &subnet, object).await {
@@ -128,7 +122,7 @@ async fn create_holder(hands: &impl Hands, pool: &PoolRecord, parent: &ObjectKey
             other => return other.map(drop),
         }
     }
-    // Both are somebody else's: looked at again when one of them changes, and with back-off.
+    // All are somebody else's: looked at again when one of them changes, and with back-off.
     Err(Failure::Conflict {
         object: format!("Subnet {}", objects::subnet_name(parent.name(), pool.cidr)),
     })

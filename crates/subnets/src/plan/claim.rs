@@ -459,11 +459,9 @@ fn prospect(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Prospect {
                 Some(length) => format!("the largest free block is /{length}"),
                 None => "it is full".into(),
             };
-            let kept = account.target.as_ref().filter(|target| target.uid == claim.meta.uid);
-            let kept = kept.map(|target| format!("; {} is kept for it as it empties", target.cidr));
+            // Nothing here that only this process knows: two of them would correct each other without end.
             let message = format!(
-                "no free /{length} in pool {name}, {largest}{}; waiting since {}",
-                kept.unwrap_or_default(),
+                "no free /{length} in pool {name}, {largest}; waiting since {}",
                 claim.meta.created
             );
             Prospect::Waiting {

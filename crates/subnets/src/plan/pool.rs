@@ -565,14 +565,18 @@ fn choose_target(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan, now: Ti
         Err(_) => None,
     };
     match block {
-        Some(cidr) => plan.step(PoolStep::KeepTarget {
-            claim: claim.place.claim.clone(),
-            target: Target {
-                uid: claim.uid.clone(),
-                cidr,
-                since: now,
-            },
-        }),
+        Some(cidr) => {
+            let step = PoolStep::KeepTarget {
+                claim: claim.place.claim.clone(),
+                target: Target {
+                    uid: claim.uid.clone(),
+                    cidr,
+                    since: now,
+                },
+            };
+            let told = Finding::new(Stance::Doing, "BlockKept", step.describe()).told(Tell::Normal);
+            plan.finding(told).step(step)
+        }
         None => plan,
     }
 }

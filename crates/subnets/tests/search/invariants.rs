@@ -23,6 +23,10 @@ pub struct Judge {
     settled: BTreeMap<String, String>,
     /// Settled Subnets that were in their pool before it was a child: nothing is promised of them in the tree (I2).
     early: BTreeSet<String>,
+    /// Subnets that somebody may take away at any time, as they were Allocated: by pool, clusterID and range (R31).
+    unprotected: BTreeSet<(String, String, String)>,
+    /// Somebody takes away those of claims, too.
+    force: bool,
 }
 
 fn record<R: Record>(object: &Value) -> R {
@@ -37,6 +41,13 @@ fn holder<'s>(pool: &PoolRecord, settled: &'s [SubnetRecord]) -> Option<&'s Subn
 }
 
 impl Judge {
+    pub fn new(force: bool) -> Self {
+        Self {
+            force,
+            ..Self::default()
+        }
+    }
+
     pub fn look(&mut self, server: &Server) {
         if self.judged == server.log.len() {
             return;
@@ -93,8 +104,9 @@ impl Judge {
             let its = s.meta.owned_by(&claim.meta.uid) || (s.by_hand() && s.cluster_id == claim.cluster_id);
             its && Some(s.cidr) == claim.bound() && s.pool == claim.pool
         };
+        let restorable = (claim.pool.to_string(), claim.cluster_id.to_string(), cidr.to_owned());
         assert!(
-            settled.iter().any(|s| has(&s)),
+            settled.iter().any(|s| has(&s)) || self.unprotected.contains(&restorable),
             "I3: {} is Bound to a Subnet that is not Allocated",
             claim.meta.key
         );
@@ -114,7 +126,12 @@ impl Judge {
         if before.is_none() && pool.is_none_or(|pool| !pool.held) {
             self.early.insert(uid.clone());
         }
-        self.settled.insert(uid, subnet.cidr.to_string());
+        let range = subnet.cidr.to_string();
+        if subnet.by_hand() || self.force {
+            let whose = (subnet.pool.to_string(), subnet.cluster_id.to_string(), range.clone());
+            self.unprotected.insert(whose);
+        }
+        self.settled.insert(uid, range);
     }
 
     /// I2 and I4: what is allocated in a child lies in its holder, so nothing in a tree overlaps.

@@ -72,7 +72,7 @@ impl Run {
             operators,
             pending: Vec::new(),
             dice,
-            judge: invariants::Judge::default(),
+            judge: invariants::Judge::new(force),
             names: 0,
             tight,
             trees,
