@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 use usher_engine::name;
 
 use crate::api::{FINALIZER, GROUP, IPAM_LABEL, PARENT_LABEL, VERSION};
-use crate::records::{ClaimRecord, PoolClaimRecord, PoolRecord};
-use usher_operator::record::Meta;
+use crate::records::{ClaimRecord, Meta, PoolClaimRecord, PoolRecord};
 
 /// How much of the pool's name stays in a Subnet's name that is too long.
 const POOL_NAME_KEPT: usize = 40;

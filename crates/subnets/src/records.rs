@@ -10,7 +10,10 @@ use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 
 use usher_engine::ConditionStatus;
-use usher_operator::record::{ApiType, Meta, Record};
+use usher_operator::record::Record;
+
+/// What every record has; plain values, for plans to speak of.
+pub use usher_operator::record::{ApiType, Meta};
 
 use crate::api::{
     ClaimPhase, FINALIZER, GROUP, PARENT_LABEL, PAUSED_ANNOTATION, RECALCULATE_ANNOTATION, Strategy, SubnetClaimSpec,

@@ -6,12 +6,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 use usher_engine::Stance;
-use usher_operator::record::Meta;
 
 use super::pool::{PoolStep, PoolView};
 use super::{Lineage, PoolState};
 use crate::api::FINALIZER;
-use crate::records::{PoolRecord, SubnetRecord};
+use crate::records::{Meta, PoolRecord, SubnetRecord};
 
 /// What is to be done about a pool's holder now, and why.
 #[derive(Debug)]

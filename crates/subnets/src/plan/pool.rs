@@ -7,14 +7,13 @@ use std::time::Duration;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell};
-use usher_operator::record::Meta;
 
 use super::map::Fit;
 use super::pool_report::{conflict, is_stuck, some, status, waiting};
 use super::{PoolState, Request, Standing, holder, request};
 use crate::api::{FINALIZER, Strategy, SubnetPoolStatus};
 use crate::ledger::{Account, Grant, Place, Target, Unserved, overlap};
-use crate::records::{ClaimRecord, PoolRecord};
+use crate::records::{ClaimRecord, Meta, PoolRecord};
 
 /// Grants per pass; then the pass ends and others have their turn (R17).
 pub const GRANTS_PER_PASS: usize = 512;

@@ -6,11 +6,10 @@
 use jiff::Timestamp;
 use usher_engine::name::MAX_NAME_LENGTH;
 use usher_engine::{Conditions, Finding, Plan, Stance, Step, Tell};
-use usher_operator::record::Meta;
 
 use super::pool_report::some;
 use crate::api::{ClaimPhase, FINALIZER, SubnetPoolClaimStatus};
-use crate::records::{Ask, ClaimRecord, PoolClaimRecord, PoolRecord, SubnetRecord};
+use crate::records::{Ask, ClaimRecord, Meta, PoolClaimRecord, PoolRecord, SubnetRecord};
 
 /// A step of a pool claim.
 #[derive(Debug, Clone, PartialEq)]

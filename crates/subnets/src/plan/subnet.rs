@@ -13,8 +13,7 @@ use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell};
 use super::holder::Footing;
 use super::{PoolState, Standing, fulfils};
 use crate::api::{FINALIZER, SubnetPhase, SubnetStatus};
-use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
-use usher_operator::record::ApiType;
+use crate::records::{ApiType, ClaimRecord, PoolRecord, SubnetRecord};
 
 /// A step of a Subnet.
 #[derive(Debug, Clone, PartialEq)]
