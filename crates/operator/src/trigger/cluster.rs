@@ -195,3 +195,7 @@ impl Cluster for KubeCluster {
         Box::pin(async move { self.object(request, Vec::new(), ("get", trigger)).await })
     }
 }
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

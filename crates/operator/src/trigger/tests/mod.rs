@@ -206,9 +206,13 @@ async fn read(response: Response) -> (u16, Value) {
 }
 
 async fn until(mut holds: impl FnMut() -> bool) {
-    while !holds() {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
+    waited.expect("within half a minute");
 }
 
 fn message(body: &Value) -> &str {
