@@ -16,7 +16,7 @@ use crate::serve::Health;
 use crate::serve::connections::stopped;
 
 /// The part of [`Health`] this server reports as.
-const PART: &str = "tls";
+pub(super) const PART: &str = "tls";
 
 /// For one look at Secret, configuration and ConfigMap: three reads and three writes.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,9 +49,6 @@ impl Keeper {
         health: Option<Health>,
         look_every: Duration,
     ) -> Self {
-        if let Some(health) = &health {
-            health.set(PART, Err("no certificates yet".to_owned()));
-        }
         Self {
             custody,
             spare,

@@ -47,7 +47,7 @@ use crate::serve::{self, Health, connections};
 use crate::trigger::Desk;
 use crate::webhook::{self, ReviewLimits, Routes};
 use custody::{Custody, Places};
-use keeper::{Keeper, Presented};
+use keeper::{Keeper, PART, Presented};
 
 /// The flag that sets the address.
 const FLAG: &str = "--tls-address";
@@ -111,6 +111,7 @@ pub struct TlsServer {
     routes: Routes,
     desk: Option<Desk>,
     listener: TcpListener,
+    health: Option<Health>,
     client: Option<kube::Client>,
     clock: Arc<dyn Clock>,
     bundle: watch::Sender<Option<String>>,
@@ -144,11 +145,17 @@ impl TlsServer {
             return Err(TlsError::Lifetimes { problem });
         }
         let listener = serve::bind(config.address, FLAG).await?;
+        // API servers must reach their webhooks; a trigger can be had in other ways, and keeps nobody from working.
+        let health = (!routes.is_empty()).then(|| config.health.clone());
+        if let Some(health) = &health {
+            health.set(PART, Err("no certificates yet".to_owned()));
+        }
         Ok(Self {
             config,
             routes,
             desk,
             listener,
+            health,
             client,
             clock,
             bundle: watch::Sender::new(None),
@@ -177,15 +184,13 @@ impl TlsServer {
             config_map: config.config_map,
         };
         let custody = |client| Custody::new(client, places.clone(), config.names.clone(), config.lifetimes);
-        // API servers must reach their webhooks; a trigger can be had in other ways, and keeps nobody from working.
-        let health = (!self.routes.is_empty()).then_some(config.health);
         let mut keeper = Keeper::new(
             custody(self.client),
             custody(None),
             self.clock,
             presented,
             self.bundle,
-            health,
+            self.health,
             config.look_every,
         );
         // Without a certificate every handshake would fail: callers wait in the backlog instead.
@@ -209,7 +214,7 @@ impl TlsServer {
 }
 
 /// Webhooks have the paths they registered, the desk has all others.
-fn router(routes: Routes, limits: ReviewLimits, desk: Option<Desk>) -> Router {
+pub(crate) fn router(routes: Routes, limits: ReviewLimits, desk: Option<Desk>) -> Router {
     let webhooks = webhook::router(routes.clone(), limits);
     let Some(desk) = desk else { return webhooks };
     let triggers = crate::trigger::router(desk);

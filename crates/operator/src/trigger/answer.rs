@@ -11,7 +11,6 @@ use usher_engine::ObjectKey;
 
 use super::Trigger;
 use super::cluster::Trouble;
-use crate::record::ApiType;
 
 /// How long a client is asked to stay away, in seconds.
 const SOON: HeaderValue = HeaderValue::from_static("1");
@@ -81,20 +80,14 @@ pub(super) enum Refusal {
     NoToken,
     #[error("the API server does not know this token; get a new one, for example with `kubectl create token`")]
     UnknownToken,
-    #[error(
-        "{user} may not update {}.{} {key}; grant the verb update on it with a Role in namespace {}",
-        resource.plural, resource.group, key.namespace()
-    )]
+    #[error("{user} may not update {object}; grant the verb update on it with a Role in namespace {namespace}")]
     Forbidden {
         user: String,
-        resource: ApiType,
-        key: ObjectKey,
+        object: String,
+        namespace: String,
     },
-    #[error(
-        "there is no {} {key} (any more); `kubectl get {} -n {}` lists what there is",
-        resource.kind, resource.plural, key.namespace()
-    )]
-    NoSuch { resource: ApiType, key: ObjectKey },
+    #[error("there is no {object} (any more); `{list}` lists what there is")]
+    NoSuch { object: String, list: String },
     #[error("this operator looks after namespace {scope} only; ask the one that looks after this namespace")]
     OutOfScope { scope: String },
     #[error("the body may have {limit} bytes at most; a trigger needs none")]
@@ -112,13 +105,12 @@ pub(super) enum Refusal {
     #[error("trigger {value} is written, but this replica of Usher stops now; read the answer in the status")]
     Stopping { value: String },
     #[error(
-        "trigger {value} is written on {} {key}, but after {} s status.{field} does not answer it; the leader does so \
-         when it can, so read the status later",
-        resource.kind, wait.as_secs()
+        "trigger {value} is written on {object}, but after {} s status.{field} does not answer it; the leader does so when it \
+         can, so read the status later",
+        wait.as_secs()
     )]
     Unanswered {
-        resource: ApiType,
-        key: ObjectKey,
+        object: String,
         value: String,
         field: &'static str,
         wait: Duration,
@@ -126,6 +118,32 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    pub(super) fn forbidden(user: String, trigger: &Trigger, key: &ObjectKey) -> Self {
+        let resource = trigger.resource;
+        Refusal::Forbidden {
+            user,
+            object: format!("{}.{} {key}", resource.plural, resource.group),
+            namespace: key.namespace().to_owned(),
+        }
+    }
+
+    pub(super) fn no_such(trigger: &Trigger, key: &ObjectKey) -> Self {
+        let resource = trigger.resource;
+        Refusal::NoSuch {
+            object: format!("{} {key}", resource.kind),
+            list: format!("kubectl get {} -n {}", resource.plural, key.namespace()),
+        }
+    }
+
+    pub(super) fn unanswered(trigger: &Trigger, key: &ObjectKey, value: String, wait: Duration) -> Self {
+        Refusal::Unanswered {
+            object: format!("{} {key}", trigger.resource.kind),
+            value,
+            field: trigger.answered_in,
+            wait,
+        }
+    }
+
     fn code(&self) -> (StatusCode, Option<HeaderValue>) {
         match self {
             Refusal::NoPath { .. } | Refusal::NoSuch { .. } | Refusal::OutOfScope { .. } => {

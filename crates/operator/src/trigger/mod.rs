@@ -201,11 +201,8 @@ impl Desk {
             .ok_or(Refusal::UnknownToken)?;
         drop(token);
         if !self.timely(self.cluster.may_update(&user, trigger, &key)).await? {
-            return Err(Refusal::Forbidden {
-                user: user.username.unwrap_or_default(),
-                resource: trigger.resource,
-                key,
-            });
+            let name = user.username.unwrap_or_default();
+            return Err(Refusal::forbidden(name, trigger, &key));
         }
         if let Some(scope) = self.scope.as_deref().filter(|scope| *scope != key.namespace()) {
             return Err(Refusal::OutOfScope {
@@ -223,10 +220,7 @@ impl Desk {
         let value = self.fresh()?;
         let marked = self.timely(self.cluster.annotate(trigger, &key, &value)).await?;
         let Some(before) = marked else {
-            return Err(Refusal::NoSuch {
-                resource: trigger.resource,
-                key,
-            });
+            return Err(Refusal::no_such(trigger, &key));
         };
         tracing::info!(
             resource = trigger.resource.plural,
@@ -237,7 +231,7 @@ impl Desk {
         );
         match wait {
             None => Ok(Answer::accepted(trigger, &key, &value)),
-            Some(wait) => self.wait(trigger, key, value, wait, &before).await,
+            Some(wait) => self.wait(trigger, &key, value, wait, &before).await,
         }
     }
 
@@ -245,7 +239,7 @@ impl Desk {
     async fn wait(
         &self,
         trigger: &Trigger,
-        key: ObjectKey,
+        key: &ObjectKey,
         value: String,
         wait: Duration,
         before: &Value,
@@ -254,7 +248,7 @@ impl Desk {
             for looks in 1.. {
                 tokio::time::sleep(LOOKS.delay(looks)).await;
                 // A server that is away for a moment may be back in time.
-                match self.timely(self.cluster.read(trigger, &key)).await {
+                match self.timely(self.cluster.read(trigger, key)).await {
                     Ok(Some(now)) if same_object(before, &now) => {
                         if let Some(answered) = answered(trigger, &value, before, &now) {
                             return Some(answered.clone());
@@ -269,9 +263,9 @@ impl Desk {
         let mut stop = self.stop.clone();
         tokio::select! {
             found = tokio::time::timeout(wait, look) => match found {
-                Ok(Some(answered)) => Ok(Answer::answered(trigger, &key, &value, answered)),
-                Ok(None) => Err(Refusal::NoSuch { resource: trigger.resource, key }),
-                Err(_) => Err(Refusal::Unanswered { resource: trigger.resource, key, value, field: trigger.answered_in, wait }),
+                Ok(Some(answered)) => Ok(Answer::answered(trigger, key, &value, answered)),
+                Ok(None) => Err(Refusal::no_such(trigger, key)),
+                Err(_) => Err(Refusal::unanswered(trigger, key, value, wait)),
             },
             () = stopped(&mut stop) => Err(Refusal::Stopping { value }),
         }

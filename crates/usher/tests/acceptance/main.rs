@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 #[path = "../support/mod.rs"]
-pub mod support;
+pub(crate) mod support;
 
 mod bad_input;
 mod bad_status;

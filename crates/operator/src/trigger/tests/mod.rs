@@ -10,12 +10,15 @@ use axum::body::to_bytes;
 use http::{Method, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::UserInfo;
+use kube::core::DynamicObject;
+use kube::core::admission::{AdmissionRequest, AdmissionResponse};
 use serde_json::json;
 use tower::ServiceExt;
 
 use super::cluster::Reply;
 use super::request::Token;
 use super::*;
+use crate::webhook::{ReviewLimits, Routes};
 
 const GREETINGS: Trigger = Trigger {
     resource: ApiType {
@@ -30,14 +33,16 @@ const GREETINGS: Trigger = Trigger {
 };
 const PATH: &str = "/v1/trigger/greetings/here/hello";
 
+/// A kind's part at each look: what it makes of the object, and how many looks there were.
+type Part = dyn FnMut(&mut Value, usize) + Send;
+
 /// What the API server would know, and what it was asked.
 #[derive(Default)]
 struct Known {
     objects: BTreeMap<String, Value>,
     asked: Vec<String>,
     trouble: Option<Trouble>,
-    /// Does the kind's part at each look: the object, and how many looks there were.
-    kind: Option<Box<dyn FnMut(&mut Value, usize) + Send>>,
+    kind: Option<Box<Part>>,
     looks: usize,
     hangs: bool,
 }
@@ -119,6 +124,13 @@ impl Clock for HandClock {
     }
 }
 
+/// There are some beside the triggers, on the same port.
+fn webhooks() -> Routes {
+    Routes::new().on("/webhook", |request: AdmissionRequest<DynamicObject>| {
+        std::future::ready(AdmissionResponse::from(&request))
+    })
+}
+
 struct Office {
     router: Router,
     cluster: Fake,
@@ -149,7 +161,7 @@ impl Office {
         let mut desk = Desk::with(vec![GREETINGS], Box::new(cluster.clone()), clock.clone(), surroundings);
         (desk.body_time, desk.call_time) = (Duration::from_millis(100), Duration::from_millis(300));
         Self {
-            router: router(desk),
+            router: crate::tls::router(webhooks(), ReviewLimits::default(), Some(desk)),
             cluster,
             clock,
             health,

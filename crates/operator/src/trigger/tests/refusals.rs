@@ -75,6 +75,21 @@ async fn a_path_that_is_none_is_told_what_there_is() {
 }
 
 #[tokio::test]
+async fn webhooks_on_the_same_port_have_their_own_paths_and_need_no_token() {
+    let office = Office::new();
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "7", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "x", "namespace": "here",
+        "operation": "CREATE", "userInfo": {"username": "kim"}, "object": null, "oldObject": null, "dryRun": false,
+    }});
+    let request = http::Request::post("/webhook").body(Body::from(review.to_string()));
+    let (status, body) = read(office.send(request.unwrap()).await).await;
+    assert_eq!((status, &body["response"]["allowed"]), (200, &json!(true)));
+    assert_eq!(office.kim("/webhook/other").await.0, 404);
+    assert_eq!(office.kim(PATH).await.0, 202);
+}
+
+#[tokio::test]
 async fn a_wait_that_is_none_is_refused_before_anything_is_written() {
     let office = Office::new();
     for query in [
