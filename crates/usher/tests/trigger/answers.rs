@@ -225,19 +225,36 @@ async fn the_leader_and_the_standby_answer_with_one_authority() {
         (leader.metric("usher_leader", &[]), standby.metric("usher_leader", &[])),
         (1.0, 0.0)
     );
-    for operator in [&leader, &standby] {
+    world.claim("claim", json!({"poolRef": "office"})).await;
+    world.until_bound(&["claim"]).await;
+    for (who, operator) in [("leader", &leader), ("standby", &standby)] {
         let client = Client::of(&world, operator).await;
         let answer = client.post(&world.path("office"), &token).await;
         assert_eq!(answer.status, 202, "{answer:?}");
         assert_eq!(json!(annotation(&world, "office").await), answer.body["trigger"]);
         // By the names of its Service, too.
         let service = format!("usher-operator.{}.svc", world.namespace);
-        let stream = client.connect(&service).unwrap();
-        drop(stream);
+        drop(client.connect(&service).unwrap());
+        // The leader counts anew, whoever was asked; and who comes at the same time need not be counted for again.
+        let waiting = format!("{}?wait=60", world.path("office"));
+        let begun = Instant::now();
+        let answers = join_all((0..5).map(|_| client.post(&waiting, &token))).await;
+        println!(
+            "five triggers of the {who} were answered within {:.1?}",
+            begun.elapsed()
+        );
+        for answer in answers {
+            assert_eq!(
+                (answer.status, &answer.body["recalculated"]["drift"]),
+                (200, &json!(0)),
+                "{answer:?}"
+            );
+        }
     }
     // A trigger outlives the one who took it.
     standby.kill();
     assert!(annotation(&world, "office").await.is_some());
+    world.history.check();
 }
 
 /// Until all is listed, there is nothing to count anew.
