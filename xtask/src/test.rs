@@ -1,7 +1,8 @@
 //! `cargo xtask test`: everything that must hold, in the order in which a failure is cheapest to find. CI runs the same.
 //!
-//! One control plane serves the whole run, in a temporary folder. It is stopped at the end, after a failure, after
-//! Ctrl-C, and by its guard if this process is killed.
+//! Two control planes serve the whole run, each in a temporary folder: a usual one, and a bare one without
+//! kube-controller-manager. They are stopped at the end, after a failure, after Ctrl-C, and by their guards if this
+//! process is killed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::error::{Error, Result};
-use crate::k8s::{self, Folder, Guarded};
+use crate::k8s::{self, Folder, Guarded, Wanted};
 use crate::progress::{self, seconds};
 use crate::{generate, paths, process, setup};
 
@@ -26,9 +27,13 @@ pub(crate) struct Test {
 
 impl Test {
     pub(crate) fn run(self, xtask: &Path) -> Result<()> {
-        let folder = Folder::locate(Some(paths::temporary_folder("usher-test")?))?.create()?;
+        let guarded = |name: &str| {
+            let folder = Folder::locate(Some(paths::temporary_folder(name)?))?.create()?;
+            Guarded::start(xtask, folder)
+        };
         let mut run = Run {
-            guarded: Guarded::start(xtask, folder)?,
+            guarded: guarded("usher-test")?,
+            bare: guarded("usher-bare")?,
             done: Vec::new(),
             started: Instant::now(),
         };
@@ -53,7 +58,10 @@ impl Test {
             generate::with_built(xtask, generate::Mode::Check)
         })?;
         let kubeconfig = run.stage("control plane", |run| {
-            k8s::up(run.guarded.folder.clone(), &tools, false)
+            k8s::up(run.guarded.folder.clone(), &tools, Wanted::USUAL)
+        })?;
+        let bare = run.stage("bare plane", |run| {
+            k8s::up(run.bare.folder.clone(), &tools, Wanted::BARE)
         })?;
         run.stage("tests", |run| {
             let mut command = process::cargo();
@@ -64,6 +72,8 @@ impl Test {
                 .args(&self.arguments)
                 .env("USHER_TEST_KUBECONFIG", &kubeconfig)
                 .env("USHER_K8S_DIR", run.guarded.folder.path())
+                .env("USHER_TEST_BARE_KUBECONFIG", &bare)
+                .env("USHER_BARE_K8S_DIR", run.bare.folder.path())
                 .env("USHER_XTASK", xtask)
                 .env("USHER_TOOLS", &tools.bin);
             // kubectl for those who have none of their own.
@@ -78,7 +88,10 @@ impl Test {
 
 #[derive(Debug)]
 struct Run {
+    /// Its guard also ends the stage that runs, if we are killed.
     guarded: Guarded,
+    /// Without kube-controller-manager.
+    bare: Guarded,
     done: Vec<(&'static str, Duration)>,
     started: Instant,
 }
@@ -123,9 +136,11 @@ impl Run {
         let Some(target) = xtask.parent().and_then(Path::parent) else {
             return;
         };
-        let kept = target.join("k8s-logs");
-        if copy_logs(self.guarded.folder.path(), &kept).is_ok_and(|count| count > 0) {
-            progress::note(&format!("the control plane's logs are in {}", kept.display()));
+        for (plane, name) in [(&self.guarded, "k8s-logs"), (&self.bare, "k8s-logs-bare")] {
+            let kept = target.join(name);
+            if copy_logs(plane.folder.path(), &kept).is_ok_and(|count| count > 0) {
+                progress::note(&format!("the control plane's logs are in {}", kept.display()));
+            }
         }
     }
 

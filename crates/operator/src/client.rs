@@ -63,6 +63,12 @@ pub fn reading(config: &kube::Config, role: &str) -> Result<kube::Client, Client
     build(config, role, None)
 }
 
+/// A client for what every replica does, leader or not: keeping its certificates, writing down a trigger. Nothing that a
+/// plan decided may go through it.
+pub(crate) fn unfenced(config: &kube::Config, role: &str) -> Result<kube::Client, ClientError> {
+    build(config, role, None)
+}
+
 fn build(config: &kube::Config, role: &str, may_send: Option<MaySend>) -> Result<kube::Client, ClientError> {
     let problem = |e: &dyn std::fmt::Display| ClientError::Config {
         url: config.cluster_url.to_string(),

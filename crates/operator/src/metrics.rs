@@ -52,6 +52,15 @@ pub struct WriteLabel {
     pub result: &'static str,
 }
 
+/// A request for a trigger.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct TriggerLabel {
+    /// What was to be triggered.
+    pub resource: &'static str,
+    /// The answer's HTTP code.
+    pub code: String,
+}
+
 const SECONDS: [f64; 13] = [
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 90.0,
 ];
@@ -95,6 +104,8 @@ pub struct Metrics {
     pub lists: Family<KindLabel, Counter>,
     /// Events not written, to keep within their rate.
     pub events_shed: Gauge,
+    /// Requests for triggers.
+    pub triggers: Family<TriggerLabel, Counter>,
     /// 1 while this process leads.
     pub leader: Gauge,
 }
@@ -119,6 +130,7 @@ impl Metrics {
             watch_breaks: Family::default(),
             lists: Family::default(),
             events_shed: Gauge::default(),
+            triggers: Family::default(),
             leader: Gauge::default(),
         };
         let m = &metrics;
@@ -162,6 +174,7 @@ impl Metrics {
             "Events left out to keep within their rate",
             m.events_shed.clone(),
         );
+        registry.register("usher_triggers", "Requests for triggers by answer", m.triggers.clone());
         registry.register("usher_leader", "1 while this process leads", m.leader.clone());
         metrics
     }

@@ -1,7 +1,7 @@
 //! The operator process: watches, dispatchers, lease, health, and how they stop.
 //!
-//! Tasks: one per watched type (feeds the view), one dispatcher per kind (starts passes), the lease, the HTTP server,
-//! the event writer. Shutdown travels one way: the stop signal ends dispatching, passes under way finish, then the
+//! Tasks: one per watched type (feeds the view), one dispatcher per kind (starts passes), the lease, the HTTP server, the
+//! TLS port, the event writer. Shutdown travels one way: the stop signal ends dispatching, passes under way finish, then the
 //! lease is given back, then the rest is dropped.
 
 use std::collections::BTreeMap;
@@ -26,9 +26,11 @@ use crate::leadership::SharedLeadership;
 use crate::lease::{self, LeaseConfig};
 use crate::metrics::Metrics;
 use crate::pass::Preview;
+use crate::port::{Port, PortSettings};
 use crate::queue::{Queue, QueueConfig};
 use crate::serve::{self, Health};
 use crate::shared::{Clients, Parts, QueueHandle, Shared};
+use crate::tls::TlsError;
 use crate::view::View;
 
 /// How long passes under way may take to finish after the stop signal. Less than Kubernetes' 30 s grace period.
@@ -45,6 +47,8 @@ pub struct Settings {
     pub lease: Option<LeaseConfig>,
     /// Where `/healthz`, `/readyz` and `/metrics` answer.
     pub health_address: Option<SocketAddr>,
+    /// The TLS port; none without it.
+    pub port: Option<PortSettings>,
     /// Back-off and retry limits; passes at once where it is set.
     pub queue: QueueConfig,
     /// Passes at once per kind, over the kind's own default.
@@ -62,6 +66,7 @@ impl Default for Settings {
             namespace: None,
             lease: None,
             health_address: None,
+            port: None,
             queue: QueueConfig::default(),
             passes_at_once: None,
             pass_timeout: Duration::from_secs(90),
@@ -82,6 +87,9 @@ pub enum RunError {
     /// The health server.
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
+    /// The TLS port.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// `usher plan`: the API did not answer in time.
     #[error("the API server did not give a complete list of {what} within {seconds} s: {problem}")]
     NotSynced {
@@ -115,6 +123,7 @@ impl RunError {
         match self {
             RunError::Client(_) | RunError::Serve(_) | RunError::NotFound { .. } => ErrorClass::Permanent,
             RunError::Lease(e) => e.class(),
+            RunError::Tls(e) => e.class(),
             RunError::NotSynced { .. } => ErrorClass::Transient,
             RunError::Observe(e) => e.class(),
         }
@@ -130,6 +139,7 @@ pub struct Operator {
     health: Health,
     lease_client: kube::Client,
     event_writer: Option<EventWriter>,
+    port: Option<Port>,
 }
 
 impl std::fmt::Debug for Operator {
@@ -158,10 +168,12 @@ impl Operator {
             write: crate::client::fenced(config, may_send)?,
         };
         let lease_client = crate::client::reading(config, "lease")?;
+        let port = settings.port.clone().map(|port| Port::new(config, port)).transpose()?;
         let instance = EventSettings::new(settings.identity.clone());
         let (events, writer) = events::open(telling, instance, clock.clone());
         let mut operator = Self::assemble(kinds, settings, clients, lease_client, clock, leadership, events);
         operator.event_writer = Some(writer);
+        operator.port = port;
         Ok(operator)
     }
 
@@ -206,6 +218,7 @@ impl Operator {
             health,
             lease_client,
             event_writer: None,
+            port: None,
         }
     }
 
@@ -219,6 +232,7 @@ impl Operator {
             health,
             lease_client,
             event_writer,
+            port,
         } = self;
         let mut tasks: JoinSet<Result<(), RunError>> = JoinSet::new();
         // Events and the health server outlive the dispatchers: they stop when those have drained. The lease outlives
@@ -230,6 +244,13 @@ impl Operator {
             let (health, registry, late) = (health.clone(), registry.clone(), late.clone());
             let listener = serve::bind(address, "--health-address").await?;
             tasks.spawn(async move { Ok(serve::run(listener, health, registry, late).await?) });
+        }
+        if let Some(port) = port {
+            let server = port
+                .open(&shared, &health, settings.namespace.clone(), stop.clone())
+                .await?;
+            let late = late.clone();
+            tasks.spawn(async move { Ok(server.run(late).await?) });
         }
         if let Some(writer) = event_writer {
             let late = late.clone();

@@ -17,6 +17,7 @@ pub mod wake;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use usher_operator::run::{AnyKind, boxed};
+use usher_operator::trigger::Trigger;
 
 /// The kinds of this crate, ready to run. Pools come first: they declare what the view keeps, in the order of the lists.
 pub fn kinds(pools: kinds::Pools) -> Vec<Box<dyn AnyKind>> {
@@ -26,6 +27,16 @@ pub fn kinds(pools: kinds::Pools) -> Vec<Box<dyn AnyKind>> {
         boxed(kinds::Claims),
         boxed(kinds::PoolClaims),
     ]
+}
+
+/// What may be triggered from outside: the recalculation of a pool (R50).
+pub fn triggers() -> Vec<Trigger> {
+    vec![Trigger {
+        resource: records::POOLS,
+        called: "pool",
+        annotation: api::RECALCULATE_ANNOTATION,
+        answered_in: "recalculated",
+    }]
 }
 
 /// The rights these kinds need on their own resources: what `act` and the watches ask for, and no more.

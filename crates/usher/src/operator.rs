@@ -8,15 +8,17 @@ use clap::Args as ClapArgs;
 use jiff::{SignedDuration, Timestamp};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use usher_engine::Backoff;
+use usher_engine::{Backoff, ObjectKey};
 use usher_operator::leadership::LeaseTiming;
 use usher_operator::lease::LeaseConfig;
+use usher_operator::port::PortSettings;
 use usher_operator::queue::QueueConfig;
 use usher_operator::run::{Operator, RunError, Settings};
 use usher_subnets::kinds::Pools;
 use usher_subnets::plan::pool::Limits;
 
-use crate::cluster::{ClusterArgs, no_client};
+use crate::cluster::{ClusterArgs, dns_label, no_client};
+use crate::install::objects::OPERATOR;
 use crate::{Failed, WrongUsage};
 
 /// How the operator runs.
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     /// Acts at once, without a lease. For one operator on one cluster, never for two.
     #[arg(long)]
     no_lease: bool,
-    /// Namespace of the lease. Default: the pod's own, or `usher-system`.
+    /// Namespace of the lease, and of what --tls-name names. Default: the pod's own, or `usher-system`.
     #[arg(long, env = "POD_NAMESPACE", hide_env_values = true, default_value = "usher-system")]
     lease_namespace: String,
     /// Name of the lease.
@@ -49,6 +51,13 @@ pub(crate) struct Args {
     /// Where /healthz, /readyz and /metrics answer.
     #[arg(long, default_value = "127.0.0.1:8080")]
     health_address: SocketAddr,
+    /// Where triggers are taken over TLS, on every replica. Without it: nowhere.
+    #[arg(long, value_name = "ADDRESS")]
+    tls_address: Option<SocketAddr>,
+    /// Name of the Service in front of --tls-address. Its certificates are kept in Secret NAME-tls; ConfigMap NAME-ca has
+    /// what clients are to trust.
+    #[arg(long, default_value = OPERATOR, value_name = "NAME", value_parser = dns_label)]
+    tls_name: String,
     /// Passes at once per kind, instead of each kind's own number.
     #[arg(long)]
     passes_at_once: Option<usize>,
@@ -133,6 +142,7 @@ impl Args {
             namespace: self.namespace.clone(),
             lease,
             health_address: Some(self.health_address),
+            port: self.port()?,
             queue: QueueConfig {
                 backoff: Backoff {
                     first: Duration::from_millis(self.backoff_first_ms),
@@ -150,6 +160,21 @@ impl Args {
             pass_timeout: Duration::from_secs(self.pass_seconds.max(1)),
             writes_at_once: at_least_one("--writes-at-once", self.writes_at_once)?,
         })
+    }
+}
+
+impl Args {
+    fn port(&self) -> Result<Option<PortSettings>, WrongUsage> {
+        let Some(address) = self.tls_address else {
+            return Ok(None);
+        };
+        let service = ObjectKey::new(&self.lease_namespace, &self.tls_name)
+            .map_err(|_| WrongUsage("--tls-address needs a --lease-namespace that is not empty".to_owned()))?;
+        Ok(Some(PortSettings {
+            address,
+            service,
+            triggers: usher_subnets::triggers(),
+        }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Starting, stopping and restarting the three servers of one folder. Whoever holds a [`ControlPlane`] holds the folder's
+//! Starting, stopping and restarting the servers of one folder. Whoever holds a [`ControlPlane`] holds the folder's
 //! lock.
 
 use std::fs::{File, OpenOptions};
@@ -29,6 +29,34 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Looking for a free port and taking it are two steps; somebody may come between them, hardly ever twice.
 const PORT_ATTEMPTS: usize = 3;
 
+/// What a control plane is to be like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Sync every write of etcd to disk.
+    pub(crate) durable: bool,
+    /// With kube-controller-manager. Without it nothing is collected, no namespace goes away, and what is in the objects is
+    /// what clients wrote.
+    pub(crate) controllers: bool,
+}
+
+impl Wanted {
+    /// What most tests run against.
+    pub(crate) const USUAL: Self = Self {
+        durable: false,
+        controllers: true,
+    };
+    /// Only an API server and its etcd.
+    pub(crate) const BARE: Self = Self {
+        durable: false,
+        controllers: false,
+    };
+
+    fn components(self) -> impl Iterator<Item = Component> {
+        let is_wanted = move |component: &Component| self.controllers || *component != Component::KubeControllerManager;
+        Component::ALL.into_iter().filter(is_wanted)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     folder: Folder,
@@ -49,12 +77,13 @@ impl ControlPlane {
     }
 
     /// Makes it run: a fresh one, or what is missing of the one that is there. Returns its admin kubeconfig.
-    pub(crate) fn up(folder: Folder, tools: &Tools, durable: bool) -> Result<PathBuf> {
+    pub(crate) fn up(folder: Folder, tools: &Tools, wanted: Wanted) -> Result<PathBuf> {
         let folder = folder.create()?;
         let lock = folder.lock()?;
         let kubeconfig = folder.kubeconfig();
         let deadline = Instant::now() + START_LIMIT;
         if let Some(state) = State::load(&folder)? {
+            refuse_another_kind(&folder, &state, wanted)?;
             let mut there = Self {
                 folder,
                 state,
@@ -75,7 +104,7 @@ impl ControlPlane {
             _lock: lock,
         };
         for attempt in 1..=PORT_ATTEMPTS {
-            fresh.plan(tools, durable)?;
+            fresh.plan(tools, wanted)?;
             let server = &fresh.state.get(Component::KubeApiserver)?.address;
             credentials::write_kubeconfigs(&fresh.folder, &tokens, server)?;
             match fresh.start_missing(deadline) {
@@ -92,11 +121,11 @@ impl ControlPlane {
         Ok(kubeconfig)
     }
 
-    fn plan(&mut self, tools: &Tools, durable: bool) -> Result<()> {
+    fn plan(&mut self, tools: &Tools, wanted: Wanted) -> Result<()> {
         let choices = Choices {
             api_port: ports::pick()?,
             controller_port: ports::pick()?,
-            durable,
+            durable: wanted.durable,
         };
         let started = |component: Component| {
             let tool = tools.get(component.program())?;
@@ -109,7 +138,7 @@ impl ControlPlane {
                 process: None,
             })
         };
-        let components = Component::ALL.into_iter().map(started).collect::<Result<_>>()?;
+        let components = wanted.components().map(started).collect::<Result<_>>()?;
         self.state = State {
             kubectl: tools.get(Program::Kubectl)?.path.clone(),
             components,
@@ -118,7 +147,7 @@ impl ControlPlane {
     }
 
     fn start_missing(&mut self, deadline: Instant) -> Result<()> {
-        for component in Component::ALL {
+        for component in self.state.names() {
             self.start_by(component, deadline)?;
         }
         Ok(())
@@ -208,6 +237,23 @@ impl ControlPlane {
     }
 }
 
+/// What was started stays what it is: objects made without controllers would not be as those expect them.
+fn refuse_another_kind(folder: &Folder, state: &State, wanted: Wanted) -> Result<()> {
+    let (has, wants) = (state.names(), wanted.components().collect::<Vec<_>>());
+    if has == wants {
+        return Ok(());
+    }
+    let (with, flag) = if wanted.controllers {
+        ("without", "repeat --no-controller-manager")
+    } else {
+        ("with", "leave out --no-controller-manager")
+    };
+    Err(Error::Machine(format!(
+        "the control plane in {dir} was started {with} kube-controller-manager; {flag}, or `cargo xtask k8s down --dir {dir}` first",
+        dir = folder.path().display()
+    )))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     Gently,
@@ -254,5 +300,49 @@ fn stop_strays(folder: &Folder, stopped: &mut Vec<String>) {
             process.stop(STOP_GRACE);
             stopped.push(format!("{name} (unrecorded)"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths;
+    use crate::setup::Version;
+
+    fn state(wanted: Wanted) -> State {
+        let started = |component| Started {
+            component,
+            program: PathBuf::new(),
+            version: Version::new(1, 36, 3),
+            arguments: Vec::new(),
+            address: String::new(),
+            process: None,
+        };
+        State {
+            kubectl: PathBuf::new(),
+            components: wanted.components().map(started).collect(),
+        }
+    }
+
+    #[test]
+    fn a_control_plane_stays_with_or_without_controllers_as_it_was_started() {
+        let temporary = paths::temporary_folder("usher-plane").unwrap();
+        let folder = Folder::locate(Some(temporary.clone())).unwrap();
+        for (first, second, way_out) in [
+            (Wanted::USUAL, Wanted::BARE, "leave out --no-controller-manager"),
+            (Wanted::BARE, Wanted::USUAL, "repeat --no-controller-manager"),
+        ] {
+            // As another command finds it.
+            state(first).save(&folder).unwrap();
+            let state = State::load(&folder).unwrap().unwrap();
+            assert!(refuse_another_kind(&folder, &state, first).is_ok());
+            let refused = refuse_another_kind(&folder, &state, second).unwrap_err().to_string();
+            assert!(refused.contains(way_out) && refused.contains("k8s down"), "{refused}");
+        }
+        let bare = state(Wanted::BARE);
+        assert_eq!(bare.names(), [Component::Etcd, Component::KubeApiserver]);
+        let missing = bare.get(Component::KubeControllerManager).unwrap_err().to_string();
+        assert!(missing.contains("started without kube-controller-manager"), "{missing}");
+        paths::remove(&temporary).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask k8s`: a real Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager; no nodes) on this
-//! machine, as the calling user, on loopback only. Everything it makes is in one [`folder`]; [`state`] remembers what was
+//! `cargo xtask k8s`: a real Kubernetes control plane (etcd, kube-apiserver and, unless told otherwise,
+//! kube-controller-manager; no nodes) on this machine, as the calling user, on loopback only. Everything it makes is in one [`folder`]; [`state`] remembers what was
 //! started; [`control_plane`] starts and stops; [`guard`] cleans up after a killed test run.
 //!
 //! Fault tests call `kill`, `start`, `restart` and `compact` by the binary in `USHER_XTASK`, with `--dir $USHER_K8S_DIR`.
@@ -19,6 +19,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+pub(crate) use control_plane::Wanted;
 use control_plane::{ControlPlane, Stop};
 pub(crate) use folder::Folder;
 pub(crate) use guard::Guarded;
@@ -40,6 +41,9 @@ pub(crate) enum K8s {
         /// Sync every write of etcd to disk: slower, and survives a crash of the machine.
         #[arg(long)]
         durable: bool,
+        /// Only etcd and kube-apiserver: nothing is collected, no namespace goes away.
+        #[arg(long)]
+        no_controller_manager: bool,
     },
     /// Stop it and remove all it stored.
     Down(Place),
@@ -82,9 +86,17 @@ impl K8s {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::Build => setup::command(),
-            Self::Up { place, durable } => {
+            Self::Up {
+                place,
+                durable,
+                no_controller_manager,
+            } => {
                 let tools = setup::ensure()?;
-                let kubeconfig = up(Folder::locate(place.dir)?, &tools, durable)?;
+                let wanted = Wanted {
+                    durable,
+                    controllers: !no_controller_manager,
+                };
+                let kubeconfig = up(Folder::locate(place.dir)?, &tools, wanted)?;
                 progress::say(&format!("export KUBECONFIG={}", kubeconfig.display()));
                 Ok(())
             }
@@ -123,8 +135,8 @@ impl K8s {
 }
 
 /// Returns the admin's kubeconfig.
-pub(crate) fn up(folder: Folder, tools: &Tools, durable: bool) -> Result<PathBuf> {
-    let kubeconfig = ControlPlane::up(folder, tools, durable)?;
+pub(crate) fn up(folder: Folder, tools: &Tools, wanted: Wanted) -> Result<PathBuf> {
+    let kubeconfig = ControlPlane::up(folder, tools, wanted)?;
     progress::line("the control plane is ready");
     Ok(kubeconfig)
 }

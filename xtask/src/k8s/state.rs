@@ -88,7 +88,18 @@ impl State {
 
     pub(crate) fn get(&self, component: Component) -> Result<&Started> {
         let found = self.components.iter().find(|started| started.component == component);
-        found.ok_or_else(|| Error::Machine(format!("state.json names no {}", component.name())))
+        found.ok_or_else(|| {
+            let name = component.name();
+            Error::Machine(format!(
+                "this control plane was started without {name}; `cargo xtask k8s down`, then `up` starts one with it"
+            ))
+        })
+    }
+
+    /// Those that it consists of, in the order in which they start.
+    pub(crate) fn names(&self) -> Vec<Component> {
+        let here = |component: &Component| self.get(*component).is_ok();
+        Component::ALL.into_iter().filter(here).collect()
     }
 
     pub(crate) fn set_process(&mut self, component: Component, process: ProcessId) {

@@ -1,5 +1,5 @@
-//! Accepting connections, plain or TLS, with a bound on everything: how many, how long a handshake, how long a header,
-//! how long a farewell.
+//! Accepting connections, plain or TLS, with a bound on everything: how many, how long a handshake, how long and
+//! how large a header, how long a farewell.
 //!
 //! The loop owns the listener and every connection it accepted. Stop travels to all of them: the listener closes first,
 //! idle connections close at once, busy ones after their answer, and whatever is left after the farewell is cut.
@@ -7,9 +7,12 @@
 //! HTTP/1.1 only: API servers speak it, and a server without HTTP/2 has none of its floods.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
 
 /// Longest pause after the system refused an accept (no file handles left): long enough not to spin, short enough
 /// to be back before a probe gives up.
@@ -28,7 +32,11 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// For the TLS handshake.
     pub(crate) handshake: Duration,
-    /// For the head of a request, and so for how long a connection may idle.
+    /// For the head of a connection's first request: who connects has something to ask.
+    pub(crate) first: Duration,
+    /// For the head of a request. Longer ones are refused (431).
+    pub(crate) header_bytes: usize,
+    /// For the head of any later request, and so for how long a connection may idle.
     pub(crate) headers: Duration,
     /// For the answers under way when told to stop.
     pub(crate) farewell: Duration,
@@ -110,13 +118,31 @@ async fn speak<S>(stream: S, router: Router, limits: Limits, mut stop: watch::Re
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let asked = Arc::new(AtomicBool::new(false));
+    let service = router.map_request({
+        let asked = Arc::clone(&asked);
+        move |request: Request<Incoming>| {
+            asked.store(true, Ordering::Relaxed);
+            request
+        }
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.headers)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        // The one bounds what is kept of a header that never ends, the other what is accepted.
+        .max_buf_size(limits.header_bytes)
+        .max_header_size(limits.header_bytes)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut connection = std::pin::pin!(connection);
+    let silent = async {
+        tokio::time::sleep(limits.first).await;
+        if asked.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = silent => return tracing::debug!("connection cut: no whole request came"),
         () = stopped(&mut stop) => {
             connection.as_mut().graceful_shutdown();
             connection.as_mut().await

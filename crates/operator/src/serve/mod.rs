@@ -3,7 +3,7 @@
 //! Started by the runtime next to the passes; stops when told, after the answers under way are out. It holds nothing:
 //! what it says comes from [`Health`], which the parts of the operator write, and from the metrics registry.
 //!
-//! Listening is shared with the webhooks ([`connections`]): bounded connections, bounded waits, no panics.
+//! Listening is shared with the TLS port ([`connections`]): bounded connections, bounded waits, no panics.
 
 pub(crate) mod connections;
 mod health;
@@ -30,6 +30,8 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const LIMITS: connections::Limits = connections::Limits {
     connections: 64,
     handshake: Duration::from_secs(10),
+    first: Duration::from_secs(10),
+    header_bytes: 32 * 1024,
     // Prometheus keeps its connection for the next scrape; closing an idle one costs it a handshake, no more.
     headers: Duration::from_secs(30),
     farewell: Duration::from_secs(3),

@@ -92,6 +92,65 @@ async fn an_idle_connection_does_not_hold_up_the_end() {
     ended.expect("ends without the client closing its connection").unwrap();
 }
 
+/// Who connects and does not ask takes a place from others: not for long, however it goes about it.
+#[tokio::test]
+async fn who_does_not_come_to_the_point_is_cut_off() {
+    let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), "--health-address").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = connections::Limits {
+        first: Duration::from_millis(300),
+        headers: Duration::from_secs(3_600),
+        ..LIMITS
+    };
+    let (_stop, stopping) = watch::channel(false);
+    let router = routes(Health::new(), Arc::default());
+    tokio::spawn(connections::serve(listener, None, router, limits, stopping));
+
+    // Nothing is said to them: reading ends.
+    let soon = Duration::from_secs(20);
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    let read = tokio::time::timeout(soon, silent.read(&mut [0; 1])).await;
+    assert_eq!(read.expect("a silent one is cut").unwrap_or(0), 0);
+
+    let (mut reader, mut writer) = TcpStream::connect(address).await.unwrap().into_split();
+    let trickle = async {
+        while writer.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let read = async { reader.read(&mut [0; 1]).await.unwrap_or(0) };
+    let either = async {
+        tokio::select! { read = read => read, () = trickle => 0 }
+    };
+    let read = tokio::time::timeout(soon, either).await;
+    assert_eq!(read.expect("a header that comes byte by byte is cut"), 0);
+
+    let mut huge = TcpStream::connect(address).await.unwrap();
+    let header = format!(
+        "GET /healthz HTTP/1.1\r\nconnection: close\r\nx: {}\r\n\r\n",
+        "x".repeat(LIMITS.header_bytes)
+    );
+    let _ = huge.write_all(header.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _ = huge.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    // Cut before all of it was read, the answer may be lost on the way.
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+
+    // Who asks in time may then be silent for as long as `headers` says.
+    let mut kept = TcpStream::connect(address).await.unwrap();
+    for _ in 0..2 {
+        kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: usher\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok\n") {
+            assert!(kept.read_buf(&mut answer).await.unwrap() > 0, "cut");
+        }
+        tokio::time::sleep(2 * limits.first).await; // edge: longer than the first request may take
+    }
+}
+
 #[tokio::test]
 async fn a_server_whose_stopper_is_gone_stops() {
     let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), "--health-address").await.unwrap();

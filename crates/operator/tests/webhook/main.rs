@@ -15,7 +15,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use usher_operator::webhook::{Lifetimes, Names, ReviewLimits, Webhooks};
+use usher_operator::tls::{Lifetimes, Names, TlsServer};
+use usher_operator::webhook::ReviewLimits;
 
 use server::{DAY, HandClock, Running, config, connect, eventually, guard, request, review, routes};
 
@@ -114,7 +115,7 @@ async fn a_request_that_is_no_review_gets_a_sentence() {
 async fn a_server_that_cannot_work_says_why() {
     let clock = HandClock::at(Timestamp::now());
     let bind = async |config, routes| {
-        Webhooks::bind(config, routes, None, Arc::new(clock.clone()))
+        TlsServer::bind(config, routes, None, None, Arc::new(clock.clone()))
             .await
             .unwrap_err()
     };
@@ -133,7 +134,7 @@ async fn a_server_that_cannot_work_says_why() {
         bind(config, routes())
             .await
             .to_string()
-            .ends_with("choose another with --webhook-address")
+            .ends_with("choose another with --tls-address")
     );
     assert!(Names::new(["not a name".to_owned()], []).is_err());
     assert!(Names::new([], []).is_err());

@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use usher_engine::ObjectKey;
-use usher_operator::webhook::{WebhookConfig, Webhooks};
+use usher_operator::tls::{TlsConfig, TlsServer};
 
 use super::server::{DAY, HandClock, Running, config, eventually, routes};
 
@@ -50,10 +50,16 @@ async fn change_authority(client: kube::Client, name: String) {
     config.configuration = Some(name.clone());
     config.lifetimes.authority = 12 * DAY;
     config.lifetimes.serving = 11 * DAY;
-    let bind = async |config: &WebhookConfig| {
-        Webhooks::bind(config.clone(), routes(), Some(client.clone()), Arc::new(clock.clone()))
-            .await
-            .unwrap()
+    let bind = async |config: &TlsConfig| {
+        TlsServer::bind(
+            config.clone(),
+            routes(),
+            None,
+            Some(client.clone()),
+            Arc::new(clock.clone()),
+        )
+        .await
+        .unwrap()
     };
     let server = bind(&config).await;
     config.address = server.address();

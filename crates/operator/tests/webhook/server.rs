@@ -19,7 +19,8 @@ use tokio_rustls::client::TlsStream;
 use usher_engine::{Moment, ObjectKey};
 use usher_operator::clock::Clock;
 use usher_operator::serve::Health;
-use usher_operator::webhook::{Names, Routes, WebhookConfig, WebhookError, Webhooks};
+use usher_operator::tls::{Names, TlsConfig, TlsError, TlsServer};
+use usher_operator::webhook::Routes;
 
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
@@ -79,27 +80,27 @@ pub(super) struct Running {
     pub(super) clock: HandClock,
     pub(super) bundle: watch::Receiver<Option<String>>,
     stop: watch::Sender<bool>,
-    task: tokio::task::JoinHandle<Result<(), WebhookError>>,
+    task: tokio::task::JoinHandle<Result<(), TlsError>>,
 }
 
-pub(super) fn config() -> WebhookConfig {
+pub(super) fn config() -> TlsConfig {
     let names = Names::new(["usher.usher-system.svc".to_owned()], [Ipv4Addr::LOCALHOST.into()]).unwrap();
     let secret = ObjectKey::new("usher-system", "usher-webhook").unwrap();
-    let mut config = WebhookConfig::new((Ipv4Addr::LOCALHOST, 0).into(), names, secret);
+    let mut config = TlsConfig::new((Ipv4Addr::LOCALHOST, 0).into(), names, secret);
     config.look_every = Duration::from_millis(5);
     config
 }
 
 impl Running {
-    pub(super) async fn start(config: WebhookConfig, clock: HandClock) -> Self {
+    pub(super) async fn start(config: TlsConfig, clock: HandClock) -> Self {
         let health = config.health.clone();
-        let server = Webhooks::bind(config, routes(), None, Arc::new(clock.clone()))
+        let server = TlsServer::bind(config, routes(), None, None, Arc::new(clock.clone()))
             .await
             .unwrap();
         Self::run(server, health, clock).await
     }
 
-    pub(super) async fn run(server: Webhooks, health: Health, clock: HandClock) -> Self {
+    pub(super) async fn run(server: TlsServer, health: Health, clock: HandClock) -> Self {
         let (address, bundle) = (server.address(), server.bundle());
         let (stop, stopping) = watch::channel(false);
         let task = tokio::spawn(server.run(stopping));

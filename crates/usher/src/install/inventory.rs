@@ -1,7 +1,7 @@
 //! What an installation has made, found by its labels.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::Resource;
@@ -27,6 +27,7 @@ impl Inventory {
         for (kind, place) in [
             (erased::<Deployment>(), own),
             (erased::<PodDisruptionBudget>(), own),
+            (erased::<Service>(), own),
             (erased::<RoleBinding>(), None),
             (erased::<Role>(), None),
             (erased::<ClusterRoleBinding>(), None),

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 use kube::discovery::ApiResource;
@@ -19,6 +19,11 @@ pub(crate) const OPERATOR: &str = "usher-operator";
 /// Name of the Lease; the operator's own default.
 pub(crate) const LEASE: &str = "usher-operator";
 const LEASE_ROLE: &str = "usher-operator-lease";
+/// Name of the Secret with the TLS port's certificates, which the operator makes, and of the Role to keep it.
+pub(crate) const CERTIFICATES: &str = "usher-operator-tls";
+/// Name of the ConfigMap with what clients of the TLS port are to trust, which the operator makes, and of the Role to
+/// read it.
+pub(crate) const AUTHORITIES: &str = "usher-operator-ca";
 /// Who writes these objects: field manager, and value of the label by which they are found again.
 pub(crate) const MANAGER: &str = "usher-install";
 pub(crate) const NAME: &str = "app.kubernetes.io/name";
@@ -30,6 +35,7 @@ pub(crate) const SCOPE: &str = "usher.dev/scope";
 /// Hash of the object as it was built: tells whether it must be written.
 pub(crate) const APPLIED_HASH: &str = "usher.dev/applied-hash";
 const HEALTH_PORT: u16 = 8080;
+const TLS_PORT: u16 = 8443;
 
 /// What is installed, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +131,7 @@ impl Installation {
     pub(crate) fn objects(&self) -> Result<Vec<Object>, serde_json::Error> {
         let mut objects = vec![self.namespace(), self.service_account()];
         objects.extend(self.rights()?);
+        objects.push(self.service());
         objects.push(self.deployment());
         // With one replica it would forbid every drain of its node.
         if self.replicas > 1 {
@@ -135,22 +142,44 @@ impl Installation {
 
     /// Roles and bindings alone.
     pub(crate) fn rights(&self) -> Result<Vec<Object>, serde_json::Error> {
-        let rules = json!({"rules": serde_json::to_value(rbac::operator_rules())?});
-        let lease_rules = json!({"rules": serde_json::to_value(rbac::lease_rules())?});
+        let rules = |rules: Vec<PolicyRule>| Ok::<_, serde_json::Error>(json!({"rules": serde_json::to_value(rules)?}));
         let mut objects = match self.scope.as_deref() {
             Some(scope) => vec![
-                self.object::<Role>(rules, Some(scope), OPERATOR),
+                self.object::<Role>(rules(rbac::operator_rules())?, Some(scope), OPERATOR),
                 self.object::<RoleBinding>(self.binding("Role", OPERATOR), Some(scope), OPERATOR),
             ],
-            None => vec![
-                self.object::<ClusterRole>(rules, None, OPERATOR),
-                self.object::<ClusterRoleBinding>(self.binding("ClusterRole", OPERATOR), None, OPERATOR),
-            ],
+            None => {
+                let everywhere = rules([rbac::operator_rules(), rbac::review_rules()].concat())?;
+                vec![
+                    self.object::<ClusterRole>(everywhere, None, OPERATOR),
+                    self.object::<ClusterRoleBinding>(self.binding("ClusterRole", OPERATOR), None, OPERATOR),
+                ]
+            }
         };
         let own = Some(self.namespace.as_str());
-        objects.push(self.object::<Role>(lease_rules, own, LEASE_ROLE));
-        objects.push(self.object::<RoleBinding>(self.binding("Role", LEASE_ROLE), own, LEASE_ROLE));
+        for (name, granted, binding) in [
+            (LEASE_ROLE, rbac::lease_rules(), self.binding("Role", LEASE_ROLE)),
+            (
+                CERTIFICATES,
+                rbac::certificate_rules(),
+                self.binding("Role", CERTIFICATES),
+            ),
+            (AUTHORITIES, rbac::authorities_rules(), everybody_may(AUTHORITIES)),
+        ] {
+            objects.push(self.object::<Role>(rules(granted)?, own, name));
+            objects.push(self.object::<RoleBinding>(binding, own, name));
+        }
         Ok(objects)
+    }
+
+    /// In front of the TLS port of all replicas that are ready.
+    fn service(&self) -> Object {
+        self.own::<Service>(json!({
+            "spec": {
+                "selector": self.selector(),
+                "ports": [{"name": "tls", "port": 443, "targetPort": "tls"}],
+            },
+        }))
     }
 
     fn object<K: Resource<DynamicType = ()>>(&self, fields: Value, namespace: Option<&str>, name: &str) -> Object {
@@ -239,6 +268,7 @@ impl Installation {
         let mut args = vec![
             "operator".to_owned(),
             format!("--health-address=0.0.0.0:{HEALTH_PORT}"),
+            format!("--tls-address=0.0.0.0:{TLS_PORT}"),
             "--log-json".to_owned(),
         ];
         args.extend(self.scope.as_ref().map(|scope| format!("--namespace={scope}")));
@@ -259,7 +289,10 @@ impl Installation {
                 field("POD_NAMESPACE", "metadata.namespace"),
                 field("POD_NAME", "metadata.name"),
             ],
-            "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
+            "ports": [
+                {"name": "health", "containerPort": HEALTH_PORT},
+                {"name": "tls", "containerPort": TLS_PORT},
+            ],
             "livenessProbe": probe("/healthz", 10, 3),
             "readinessProbe": probe("/readyz", 5, 2),
             // 400 MB is the bound for 300,000 Subnets and as many claims.
@@ -274,6 +307,15 @@ impl Installation {
             },
         })
     }
+}
+
+/// Whoever the API server knows.
+fn everybody_may(role: &str) -> Value {
+    let api_group = "rbac.authorization.k8s.io";
+    json!({
+        "roleRef": {"apiGroup": api_group, "kind": "Role", "name": role},
+        "subjects": [{"apiGroup": api_group, "kind": "Group", "name": "system:authenticated"}],
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::DeleteParams;
 use tokio::time::Instant;
 
 use super::pods;
@@ -122,26 +121,4 @@ async fn outlived(
         }
     }
     Ok(None)
-}
-
-/// Removes the Lease itself.
-pub(super) async fn delete(
-    cluster: &Cluster,
-    namespace: &str,
-    dry_run: bool,
-    progress: &mut Progress,
-) -> Result<(), Failed> {
-    let object = format!("Lease {namespace}/{LEASE}");
-    let api = api(cluster, namespace);
-    if cluster.find(&format!("read {object}"), api.get(LEASE)).await?.is_none() {
-        return Ok(());
-    }
-    if dry_run {
-        return progress.did("would delete", object);
-    }
-    let params = DeleteParams::default();
-    cluster
-        .find(&format!("delete {object}"), api.delete(LEASE, &params))
-        .await?;
-    progress.did("deleted", object)
 }

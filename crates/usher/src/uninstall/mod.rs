@@ -13,9 +13,11 @@ mod namespace;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Api;
 use kube::api::ListParams;
+use kube::discovery::ApiResource;
 use tokio::time::Instant;
 
 use crate::Failed;
@@ -25,7 +27,7 @@ use crate::install::apply::{Applier, LOOK};
 use crate::install::inventory::{self, Inventory};
 use crate::install::objects::{self, INSTANCE, NAME, Object};
 use crate::output::{Format, Progress};
-use left::Left;
+use left::{Left, Metadata};
 
 /// The operator ends within its 30 s of grace; a node that does not answer needs a person.
 const PODS_GONE: Duration = Duration::from_secs(60);
@@ -100,7 +102,7 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed
     {
         applier.delete(object, &mut progress).await?;
     }
-    lease::delete(cluster, namespace, args.dry_run, &mut progress).await?;
+    delete_what_the_operator_made(&applier, namespace, &mut progress).await?;
     for object in inventory.objects.iter().filter(|object| object.is_namespace()) {
         namespace::remove_if_empty(&applier, object, &inventory, &mut progress).await?;
     }
@@ -205,6 +207,43 @@ async fn remove_crds(
         }
     }
     Ok(())
+}
+
+/// What no installation makes, but the operator itself: its Lease, its certificates.
+async fn delete_what_the_operator_made(
+    applier: &Applier<'_>,
+    namespace: &str,
+    progress: &mut Progress,
+) -> Result<(), Failed> {
+    for (kind, name) in [
+        (ApiResource::erase::<Lease>(&()), objects::LEASE),
+        (ApiResource::erase::<Secret>(&()), objects::CERTIFICATES),
+        (ApiResource::erase::<ConfigMap>(&()), objects::AUTHORITIES),
+    ] {
+        let api = applier.cluster.api(&kind, Some(namespace));
+        let doing = format!("read {} {namespace}/{name}", kind.kind);
+        // The metadata is enough, and has no key in it.
+        let found = applier.cluster.find(&doing, api.get_metadata(name)).await?;
+        let Some(found) = found.filter(|found| kind.kind == "Lease" || is_the_operators(found)) else {
+            continue;
+        };
+        let object = Object {
+            kind,
+            namespace: Some(namespace.to_owned()),
+            name: name.to_owned(),
+            value: serde_json::to_value(found)?,
+        };
+        applier.delete(&object, progress).await?;
+    }
+    Ok(())
+}
+
+/// Whether the operator made it, and not somebody who likes the same names.
+fn is_the_operators(object: &Metadata) -> bool {
+    let labels = object.metadata.labels.as_ref();
+    labels
+        .and_then(|labels| labels.get(objects::MANAGED_BY))
+        .is_some_and(|by| by == "usher")
 }
 
 /// Until the object is no longer there.

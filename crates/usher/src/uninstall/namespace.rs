@@ -4,12 +4,12 @@ use kube::api::ListParams;
 use kube::discovery::{Discovery, Scope, verbs};
 
 use super::left::Metadata;
-use super::wait_gone;
+use super::{is_the_operators, wait_gone};
 use crate::Failed;
 use crate::cluster::Cluster;
 use crate::install::apply::Applier;
 use crate::install::inventory::Inventory;
-use crate::install::objects::{INSTANCE, LEASE, NAME, Object};
+use crate::install::objects::{AUTHORITIES, CERTIFICATES, INSTANCE, LEASE, NAME, Object};
 use crate::output::Progress;
 
 /// Things named in a sentence.
@@ -89,8 +89,8 @@ async fn strangers(
     Ok(strangers)
 }
 
-/// Made by the control plane in every namespace, made for the operator (its pods, in a dry run), on its way out, or its
-/// Lease.
+/// Made by the control plane in every namespace, made for the operator (its pods, in a dry run; its Service's endpoints) or
+/// by it, or on its way out.
 fn is_by_itself(kind: &str, namespace: &str, object: &Metadata) -> bool {
     let meta = &object.metadata;
     let label = |name: &str| {
@@ -100,10 +100,15 @@ fn is_by_itself(kind: &str, namespace: &str, object: &Metadata) -> bool {
             .map(String::as_str)
     };
     let is_operators = label(NAME) == Some("usher") && label(INSTANCE) == Some(namespace);
-    is_operators && matches!(kind, "Pod" | "ReplicaSet")
+    is_operators && matches!(kind, "Pod" | "ReplicaSet" | "Endpoints" | "EndpointSlice")
         || meta.deletion_timestamp.is_some()
         || matches!(
             (kind, meta.name.as_deref().unwrap_or_default()),
             ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default") | ("Lease", LEASE)
         )
+        || is_the_operators(object)
+            && matches!(
+                (kind, meta.name.as_deref().unwrap_or_default()),
+                ("Secret", CERTIFICATES) | ("ConfigMap", AUTHORITIES)
+            )
 }

@@ -7,6 +7,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use usher_subnets::api::{ClaimPhase, FINALIZER, SubnetPhase};
 
+use crate::support::bare::left_out;
 use crate::support::world::eventually;
 use crate::support::{Now, World};
 
@@ -392,6 +393,9 @@ async fn a_claim_changed_before_it_is_bound_is_served_as_it_is_now() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a28_a_claim_deleted_in_any_way_gives_its_range_back_when_its_subnet_is_gone() {
+    if left_out("a28_a_claim_deleted_in_any_way_gives_its_range_back_when_its_subnet_is_gone") {
+        return;
+    }
     let world = World::new().await;
     let _operator = world.operator().ready().await;
     world

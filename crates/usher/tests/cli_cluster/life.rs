@@ -57,15 +57,15 @@ fn an_installation_from_nothing_to_nothing() {
 
 fn installs_and_leaves_alone_what_is_right(admin: &Caller) {
     let dry = admin.usher(&["install", "--dry-run"]).done();
-    assert_eq!(dry.matches("would create").count(), 12, "{dry}");
+    assert_eq!(dry.matches("would create").count(), 17, "{dry}");
     assert!(admin.get(&["namespace", "usher-system"]).is_none());
 
     let first = admin.usher(&["install"]).done();
-    assert_eq!(first.matches("created ").count(), 12, "{first}");
+    assert_eq!(first.matches("created ").count(), 17, "{first}");
     assert!(first.contains("the API server serves all 4 CRDs"), "{first}");
-    until("the writes are in the audit log", || writes(admin) == 12);
+    until("the writes are in the audit log", || writes(admin) == 17);
     let second = admin.usher(&["install"]).done();
-    assert_eq!(second.matches("unchanged ").count(), 12, "{second}");
+    assert_eq!(second.matches("unchanged ").count(), 17, "{second}");
 
     // By hand, and by another version.
     admin
@@ -82,12 +82,12 @@ fn installs_and_leaves_alone_what_is_right(admin: &Caller) {
         third.contains("updated       Deployment usher-system/usher-operator"),
         "{third}"
     );
-    assert_eq!(third.matches("unchanged ").count(), 11, "{third}");
+    assert_eq!(third.matches("unchanged ").count(), 16, "{third}");
     let deployment = admin
         .get(&["deployment", "usher-operator", "-n", "usher-system"])
         .unwrap();
     assert_eq!(deployment["spec"]["replicas"], 2);
-    until("only that one was written", || writes(admin) == 13);
+    until("only that one was written", || writes(admin) == 18);
 
     let said = admin.usher(&["install", "-n", "elsewhere"]).refused();
     assert!(
@@ -150,7 +150,12 @@ fn runs_with_the_rights_it_was_given_and_refuses_to_be_pulled_away(plane: &Contr
     let admin = &plane.admin;
     admin.kubectl(&["create", "namespace", TEAM]).done();
     let (account, _) = admin.service_account("usher-system", "usher-operator", plane.folder.path());
-    let operator = Operator::start(&account, &["--identity=on-a-laptop"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let tls = format!("--tls-address={port}");
+    let operator = Operator::start(&account, &["--identity=on-a-laptop", &tls]);
     admin.apply(&pool_and_claim());
     admin
         .kubectl(&[
@@ -162,6 +167,7 @@ fn runs_with_the_rights_it_was_given_and_refuses_to_be_pulled_away(plane: &Contr
             TEAM,
         ])
         .done();
+    triggers_with_the_rights_it_was_given(plane, port);
     let user = "system:serviceaccount:usher-system:usher-operator";
     until("an event is written", || {
         admin
@@ -198,6 +204,52 @@ fn runs_with_the_rights_it_was_given_and_refuses_to_be_pulled_away(plane: &Contr
     operator.kill();
 }
 
+/// Somebody who may update one pool finds what they need to trust, and nothing secret beside it.
+fn triggers_with_the_rights_it_was_given(plane: &ControlPlane, port: std::net::SocketAddr) {
+    let admin = &plane.admin;
+    let make = |words: &str| admin.kubectl(&words.split(' ').collect::<Vec<_>>()).done();
+    make(&format!("create serviceaccount nightly -n {TEAM}"));
+    make(&format!(
+        "create role nightly -n {TEAM} --verb=update --resource=subnetpools --resource-name=p"
+    ));
+    make(&format!(
+        "create rolebinding nightly -n {TEAM} --role=nightly --serviceaccount={TEAM}:nightly"
+    ));
+    let (nightly, token) = admin.service_account(TEAM, "nightly", plane.folder.path());
+    until("what clients are to trust is published", || {
+        admin
+            .get(&["configmap", "usher-operator-ca", "-n", "usher-system"])
+            .is_some()
+    });
+    let trusted = [
+        "get",
+        "configmap",
+        "usher-operator-ca",
+        "-n",
+        "usher-system",
+        "-o",
+        r"jsonpath={.data.ca\.crt}",
+    ];
+    let bundle = plane.folder.path().join("usher-ca.crt");
+    std::fs::write(&bundle, nightly.kubectl(&trusted).done()).unwrap();
+    let keys = nightly.kubectl(&["get", "secret", "usher-operator-tls", "-n", "usher-system"]);
+    assert!(keys.err.contains("Forbidden"), "{keys:?}");
+    let curl = std::process::Command::new("curl")
+        .args(["--silent", "--show-error", "--request", "POST", "--cacert"])
+        .arg(&bundle)
+        .args(["--header", &format!("authorization: Bearer {token}")])
+        .arg(format!("https://{port}/v1/trigger/subnetpools/{TEAM}/p"))
+        .output()
+        .unwrap();
+    let said: Value = serde_json::from_slice(&curl.stdout).unwrap_or_else(|e| panic!("{e}: {curl:?}"));
+    assert_eq!(said["pool"], format!("{TEAM}/p"), "{said}");
+    let pool = admin.get(&["subnetpool", "p", "-n", TEAM]).unwrap();
+    assert_eq!(
+        pool["metadata"]["annotations"]["usher.dev/recalculate"],
+        said["trigger"]
+    );
+}
+
 fn what_stays_can_be_deleted(admin: &Caller) {
     let dry = admin.usher(&["uninstall", "--remove-finalizers", "--dry-run"]).done();
     assert!(dry.contains("would delete  Namespace usher-system"), "{dry}");
@@ -212,6 +264,9 @@ fn what_stays_can_be_deleted(admin: &Caller) {
         "unfinalized   1 subnetpools",
         "deleted       ClusterRoleBinding usher-operator",
         "deleted       Lease usher-system/usher-operator",
+        "deleted       Secret usher-system/usher-operator-tls",
+        "deleted       ConfigMap usher-system/usher-operator-ca",
+        "deleted       Service usher-system/usher-operator",
         "deleted       Namespace usher-system",
         "`usher install` takes them up again.",
     ] {
@@ -306,15 +361,22 @@ fn a_tenant_installs_and_uninstalls_in_their_own_namespace(plane: &ControlPlane)
 
 fn keeps_a_namespace_that_holds_something_else(admin: &Caller) {
     admin.usher(&["install"]).done();
-    admin
-        .kubectl(&["create", "configmap", "precious", "-n", "usher-system"])
-        .done();
+    // Also if it is called like one of ours.
+    for name in ["precious", "usher-operator-ca"] {
+        admin
+            .kubectl(&["create", "configmap", name, "-n", "usher-system"])
+            .done();
+    }
     let said = admin.usher(&["uninstall"]).done();
     assert!(
-        said.contains("kept          Namespace usher-system (it also holds ConfigMap precious;"),
+        said.contains(
+            "kept          Namespace usher-system (it also holds ConfigMap precious, ConfigMap usher-operator-ca;"
+        ),
         "{said}"
     );
-    assert!(admin.get(&["configmap", "precious", "-n", "usher-system"]).is_some());
+    for name in ["precious", "usher-operator-ca"] {
+        assert!(admin.get(&["configmap", name, "-n", "usher-system"]).is_some());
+    }
 }
 
 fn deletes_data_only_when_told_so(admin: &Caller) {

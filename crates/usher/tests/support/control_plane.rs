@@ -22,19 +22,25 @@ pub struct Server {
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| {
         panic!(
-            "{name} is not set: this test needs a real API server. `cargo xtask test` starts one and sets it; by hand: \
-             `cargo xtask k8s up`, then USHER_TEST_KUBECONFIG=<kubeconfig> USHER_K8S_DIR=<its folder> \
-             USHER_XTASK=target/debug/xtask"
+            "{name} is not set: this test needs a real API server. `cargo xtask test` starts what it needs and sets it; by \
+             hand: `cargo xtask k8s up`, then USHER_TEST_KUBECONFIG=<kubeconfig> USHER_K8S_DIR=<its folder> \
+             USHER_XTASK=target/debug/xtask; for `acceptance_bare` also `cargo xtask k8s up --no-controller-manager` \
+             with another --dir, then USHER_TEST_BARE_KUBECONFIG and USHER_BARE_K8S_DIR"
         )
     })
 }
 
 impl Server {
-    /// The one of this test run, shared by all tests; never disturbed.
+    /// The one of this test run, shared by all tests; never disturbed. Which one that is depends on the test program.
     pub fn shared() -> Self {
+        let (kubeconfig, dir) = if super::bare::IS_BARE {
+            ("USHER_TEST_BARE_KUBECONFIG", "USHER_BARE_K8S_DIR")
+        } else {
+            ("USHER_TEST_KUBECONFIG", "USHER_K8S_DIR")
+        };
         Self {
-            kubeconfig: variable("USHER_TEST_KUBECONFIG").into(),
-            dir: variable("USHER_K8S_DIR").into(),
+            kubeconfig: variable(kubeconfig).into(),
+            dir: variable(dir).into(),
         }
     }
 

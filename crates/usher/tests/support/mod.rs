@@ -12,6 +12,7 @@
 )]
 
 pub mod audit;
+pub mod bare;
 pub mod chance;
 pub mod control_plane;
 pub mod history;

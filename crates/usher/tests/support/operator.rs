@@ -26,6 +26,8 @@ pub struct Launch {
     lease: Vec<String>,
     identity: String,
     log: PathBuf,
+    tls: bool,
+    verbose: bool,
 }
 
 impl Launch {
@@ -36,7 +38,21 @@ impl Launch {
             lease: vec!["--no-lease".to_owned()],
             identity: "usher-test".to_owned(),
             log,
+            tls: false,
+            verbose: false,
         }
+    }
+
+    /// With the TLS port open; its certificates are kept in the operator's namespace.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Says all there is to say.
+    pub fn verbose(mut self) -> Self {
+        self.verbose = true;
+        self
     }
 
     /// As another user.
@@ -47,13 +63,22 @@ impl Launch {
 
     /// With a lease in its namespace. Short, so that a test need not wait long for a take-over; and half of it is margin,
     /// so that a request sent in time is received in time also by a server that has no processor for a second.
-    pub fn lease(mut self, identity: &str) -> Self {
+    pub fn lease(self, identity: &str) -> Self {
+        self.leased(identity, LEASE_SECONDS)
+    }
+
+    /// With a lease so long that it is never taken from whoever has it.
+    pub fn standby(self) -> Self {
+        self.leased("standby", 3_600)
+    }
+
+    fn leased(mut self, identity: &str, seconds: i64) -> Self {
         let flag = |name: &str, value: &str| [name.to_owned(), value.to_owned()];
         self.lease = [
             flag("--lease-namespace", self.namespace.as_deref().unwrap()),
-            flag("--lease-seconds", &LEASE_SECONDS.to_string()),
+            flag("--lease-seconds", &seconds.to_string()),
             flag("--lease-renew-ms", "300"),
-            flag("--lease-margin-ms", &(LEASE_SECONDS * 500).to_string()),
+            flag("--lease-margin-ms", &(seconds * 500).to_string()),
         ]
         .concat();
         self.identity = identity.to_owned();
@@ -80,10 +105,21 @@ impl Launch {
         if let Some(namespace) = &self.namespace {
             command.args(["--namespace", namespace]);
         }
+        let tls = free_address();
+        if self.tls {
+            command.args(["--tls-address", &tls.to_string()]);
+            if self.lease.len() == 1 {
+                command.args(["--lease-namespace", self.namespace.as_deref().unwrap()]);
+            }
+        }
+        if self.verbose {
+            command.env("USHER_LOG", "trace");
+        }
         Operator {
             child: command.spawn().unwrap(),
             log: self.log.clone(),
             health,
+            tls,
         }
     }
 
@@ -106,6 +142,8 @@ pub struct Operator {
     child: Child,
     log: PathBuf,
     health: SocketAddr,
+    /// Where its TLS port is, if it has one.
+    pub tls: SocketAddr,
 }
 
 impl Operator {

@@ -51,18 +51,21 @@ pub struct World {
 impl World {
     /// On the test run's server.
     pub async fn new() -> Self {
-        Self::on(Server::shared()).await
+        static CRDS: OnceCell<()> = OnceCell::const_new();
+        let server = Server::shared();
+        CRDS.get_or_init(|| async { server.apply_crds(&server.client().await).await })
+            .await;
+        Self::with_crds(server).await
     }
 
     /// On this server.
     pub async fn on(server: Server) -> Self {
-        static CRDS: OnceCell<()> = OnceCell::const_new();
+        server.apply_crds(&server.client().await).await;
+        Self::with_crds(server).await
+    }
+
+    async fn with_crds(server: Server) -> Self {
         let client = server.client().await;
-        if server.dir == std::env::var_os("USHER_K8S_DIR").map(PathBuf::from).unwrap_or_default() {
-            CRDS.get_or_init(|| server.apply_crds(&client)).await;
-        } else {
-            server.apply_crds(&client).await;
-        }
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let new = serde_json::from_value(json!({"metadata": {"generateName": "usher-e2e-"}})).unwrap();
         let namespace = namespaces

@@ -63,7 +63,7 @@ const CLOCK_EDGES: [(&str, &str); 3] = [
         "how long a watch request lasted, on tokio's clock as its time-outs are",
     ),
     (
-        "crates/operator/src/webhook/review.rs",
+        "crates/operator/src/webhook.rs",
         "the deadline of one HTTP request, for tokio's timer",
     ),
 ];

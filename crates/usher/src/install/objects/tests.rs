@@ -31,6 +31,7 @@ fn every_field_is_one_that_kubernetes_knows() {
         for Object { kind, value, .. } in installation.objects().unwrap() {
             let known = match kind.kind.as_str() {
                 "Namespace" => through::<Namespace>(&value),
+                "Service" => through::<Service>(&value),
                 "ServiceAccount" => through::<ServiceAccount>(&value),
                 "ClusterRole" => through::<ClusterRole>(&value),
                 "ClusterRoleBinding" => through::<ClusterRoleBinding>(&value),
@@ -56,6 +57,11 @@ fn a_scoped_installation_has_no_right_outside_its_namespaces_and_one_replica_no_
             "ClusterRoleBinding usher-operator",
             "Role usher-system/usher-operator-lease",
             "RoleBinding usher-system/usher-operator-lease",
+            "Role usher-system/usher-operator-tls",
+            "RoleBinding usher-system/usher-operator-tls",
+            "Role usher-system/usher-operator-ca",
+            "RoleBinding usher-system/usher-operator-ca",
+            "Service usher-system/usher-operator",
             "Deployment usher-system/usher-operator",
             "PodDisruptionBudget usher-system/usher-operator",
         ]
@@ -69,6 +75,11 @@ fn a_scoped_installation_has_no_right_outside_its_namespaces_and_one_replica_no_
             "RoleBinding team-a/usher-operator",
             "Role usher-system/usher-operator-lease",
             "RoleBinding usher-system/usher-operator-lease",
+            "Role usher-system/usher-operator-tls",
+            "RoleBinding usher-system/usher-operator-tls",
+            "Role usher-system/usher-operator-ca",
+            "RoleBinding usher-system/usher-operator-ca",
+            "Service usher-system/usher-operator",
             "Deployment usher-system/usher-operator",
         ]
     );
@@ -95,6 +106,33 @@ fn the_pod_meets_the_restricted_pod_security_standard() {
         json!(["ALL"])
     );
     assert_eq!(at(&format!("{container}/args/1")), "--health-address=0.0.0.0:8080");
+}
+
+#[test]
+fn the_service_leads_to_the_port_that_the_operator_is_told_to_open() {
+    let installation = Installation::default();
+    let (service, deployment) = (installation.service().value, installation.deployment().value);
+    let pod = deployment.pointer("/spec/template").unwrap();
+    assert_eq!(service.pointer("/spec/selector"), pod.pointer("/metadata/labels"));
+    let container = pod.pointer("/spec/containers/0").unwrap();
+    let target = service.pointer("/spec/ports/0/targetPort").unwrap();
+    let ports = container["ports"].as_array().unwrap();
+    let port = ports.iter().find(|port| port["name"] == *target).unwrap();
+    let flag = json!(format!("--tls-address=0.0.0.0:{}", port["containerPort"]));
+    assert!(container["args"].as_array().unwrap().contains(&flag), "{container}");
+}
+
+/// The operator makes them by the names its own defaults give, and may touch no others.
+#[test]
+fn the_rights_are_for_the_objects_that_the_operator_makes() {
+    let service = usher_engine::ObjectKey::new("usher-system", OPERATOR).unwrap();
+    let port = usher_operator::port::PortSettings {
+        address: "127.0.0.1:0".parse().unwrap(),
+        service,
+        triggers: Vec::new(),
+    };
+    assert_eq!(port.secret().unwrap().name(), CERTIFICATES);
+    assert_eq!(port.config_map().unwrap().name(), AUTHORITIES);
 }
 
 #[test]

@@ -6,29 +6,51 @@
 //! published bundle, which is the safe way round.
 
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
-use kube::core::{ApiResource, DynamicObject};
 use usher_engine::ObjectKey;
 
 use super::decide::{Lifetimes, Verdict, Why, decide};
-use super::error::WebhookError;
+use super::error::TlsError;
 use super::issue;
 use super::material::Material;
 use super::names::Names;
+use super::publish;
 
 /// Moves in one look. In quiet there are three at most; the rest is for losing to other replicas.
 const MOVES: usize = 8;
-/// On Secrets of ours. Others are not overwritten, whatever their name.
+/// On objects of ours. Others are not overwritten, whatever their name.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "usher");
 const SECRET_TYPE: &str = "kubernetes.io/tls";
+
+/// Whether we made it.
+pub(super) fn is_ours(meta: &ObjectMeta) -> bool {
+    let labels = meta.labels.as_ref();
+    labels
+        .and_then(|labels| labels.get(MANAGED_BY.0))
+        .is_some_and(|by| by == MANAGED_BY.1)
+}
+
+pub(super) fn label_as_ours(meta: &mut ObjectMeta) {
+    let labels = meta.labels.get_or_insert_default();
+    labels.insert(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned());
+}
+
+/// The objects that certificates are in.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    /// All of it, keys too.
+    pub(super) secret: ObjectKey,
+    /// A ValidatingWebhookConfiguration with the bundle, for API servers.
+    pub(super) configuration: Option<String>,
+    /// A ConfigMap with the bundle, for everybody else.
+    pub(super) config_map: Option<ObjectKey>,
+}
 
 /// Where certificates are kept and published.
 pub(super) struct Custody {
     client: Option<kube::Client>,
-    secret: ObjectKey,
-    configuration: Option<String>,
+    places: Places,
     names: Names,
     lifetimes: Lifetimes,
     /// What the last look ended with.
@@ -42,7 +64,7 @@ pub(super) struct Custody {
 pub(super) struct Look {
     pub(super) material: Material,
     /// The bundle could not be published; everything else is in order.
-    pub(super) unpublished: Option<WebhookError>,
+    pub(super) unpublished: Option<TlsError>,
 }
 
 /// How a guarded write ended.
@@ -53,17 +75,11 @@ enum Written {
 }
 
 impl Custody {
-    pub(super) fn new(
-        client: Option<kube::Client>,
-        secret: ObjectKey,
-        configuration: Option<String>,
-        names: Names,
-        lifetimes: Lifetimes,
-    ) -> Self {
+    /// Without a client, in memory.
+    pub(super) fn new(client: Option<kube::Client>, places: Places, names: Names, lifetimes: Lifetimes) -> Self {
         Self {
             client,
-            secret,
-            configuration,
+            places,
             names,
             lifetimes,
             remembered: None,
@@ -72,7 +88,7 @@ impl Custody {
     }
 
     /// Brings Secret and published bundle to where they should be at `now`.
-    pub(super) async fn look(&mut self, now: Timestamp) -> Result<Look, WebhookError> {
+    pub(super) async fn look(&mut self, now: Timestamp) -> Result<Look, TlsError> {
         for _ in 0..MOVES {
             let secret = self.read().await?;
             let found = match &secret {
@@ -122,12 +138,10 @@ impl Custody {
                 }
             };
             if let Written::Raced = self.write(secret, &next).await? {
-                tracing::debug!(secret = %self.secret, "another replica was first; looking again");
+                tracing::debug!(secret = %self.places.secret, "another replica was first; looking again");
             }
         }
-        Err(WebhookError::Contested {
-            secret: self.secret.clone(),
-        })
+        Err(TlsError::Contested { object: self.secret() })
     }
 
     fn still_good(&self, remembered: &Material, now: Timestamp) -> bool {
@@ -140,32 +154,26 @@ impl Custody {
 
     fn log(&self, what: &str, why: Option<Why>) {
         let why = why.map_or_else(|| "none were there".to_owned(), |why| format!("{why:?}"));
-        tracing::info!(secret = %self.secret, why, "webhook: making {what}");
+        tracing::info!(secret = %self.places.secret, why, "tls: making {what}");
     }
 
-    async fn read(&self) -> Result<Option<Secret>, WebhookError> {
+    async fn read(&self) -> Result<Option<Secret>, TlsError> {
         let Some(secrets) = self.secrets() else { return Ok(None) };
         let found = secrets
-            .get_opt(self.secret.name())
+            .get_opt(self.places.secret.name())
             .await
             .map_err(|e| self.problem("read", &e))?;
         let foreign = found.as_ref().is_some_and(|secret| {
-            let labels = secret.metadata.labels.as_ref();
-            let ours = labels
-                .and_then(|l| l.get(MANAGED_BY.0))
-                .is_some_and(|by| by == MANAGED_BY.1);
-            !ours && secret.data.iter().flatten().any(|(_, value)| !value.0.is_empty())
+            !is_ours(&secret.metadata) && secret.data.iter().flatten().any(|(_, value)| !value.0.is_empty())
         });
         if foreign {
-            Err(WebhookError::Foreign {
-                secret: self.secret.clone(),
-            })
+            Err(TlsError::Foreign { object: self.secret() })
         } else {
             Ok(found)
         }
     }
 
-    async fn write(&mut self, found: Option<Secret>, next: &Material) -> Result<Written, WebhookError> {
+    async fn write(&mut self, found: Option<Secret>, next: &Material) -> Result<Written, TlsError> {
         let Some(secrets) = self.secrets() else {
             self.remembered = Some(next.clone());
             return Ok(Written::Yes);
@@ -177,18 +185,17 @@ impl Custody {
         let there = found.is_some();
         let mut secret = found.unwrap_or_else(|| Secret {
             metadata: ObjectMeta {
-                name: Some(self.secret.name().to_owned()),
-                namespace: Some(self.secret.namespace().to_owned()),
+                name: Some(self.places.secret.name().to_owned()),
+                namespace: Some(self.places.secret.namespace().to_owned()),
                 ..ObjectMeta::default()
             },
             type_: Some(SECRET_TYPE.to_owned()),
             ..Secret::default()
         });
-        let labels = secret.metadata.labels.get_or_insert_default();
-        labels.insert(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned());
+        label_as_ours(&mut secret.metadata);
         next.put_into(secret.data.get_or_insert_default());
         let written = if there {
-            secrets.replace(self.secret.name(), &params, &secret).await
+            secrets.replace(self.places.secret.name(), &params, &secret).await
         } else {
             secrets.create(&params, &secret).await
         };
@@ -200,11 +207,8 @@ impl Custody {
     }
 
     /// Writes `bundle` where API servers read it, if it is not there yet.
-    async fn publish(&mut self, bundle: &str, now: Timestamp) -> Result<(), WebhookError> {
-        let result = match (&self.client, &self.configuration) {
-            (Some(client), Some(configuration)) => publish(client, configuration, bundle).await,
-            _ => Ok(false),
-        };
+    async fn publish(&mut self, bundle: &str, now: Timestamp) -> Result<(), TlsError> {
+        let result = self.put_out(bundle).await;
         // Somebody may have overwritten what was published: then API servers have it only since now.
         match &result {
             Ok(changed) if *changed || self.published_since(bundle).is_none() => {
@@ -214,6 +218,19 @@ impl Custody {
             Err(_) => self.published = None,
         }
         result.map(|_| ())
+    }
+
+    /// Says whether there was anything to write.
+    async fn put_out(&self, bundle: &str) -> Result<bool, TlsError> {
+        let Some(client) = &self.client else { return Ok(false) };
+        let mut changed = false;
+        if let Some(configuration) = &self.places.configuration {
+            changed |= publish::to_configuration(client, configuration, bundle).await?;
+        }
+        if let Some(config_map) = &self.places.config_map {
+            changed |= publish::to_config_map(client, config_map, bundle).await?;
+        }
+        Ok(changed)
     }
 
     fn published_since(&self, bundle: &str) -> Option<Timestamp> {
@@ -226,58 +243,18 @@ impl Custody {
     fn secrets(&self) -> Option<Api<Secret>> {
         self.client
             .clone()
-            .map(|client| Api::namespaced(client, self.secret.namespace()))
+            .map(|client| Api::namespaced(client, self.places.secret.namespace()))
     }
 
-    fn problem(&self, verb: &'static str, error: &kube::Error) -> WebhookError {
-        WebhookError::from_client(verb, format!("Secret {}", self.secret), error)
+    fn problem(&self, verb: &'static str, error: &kube::Error) -> TlsError {
+        TlsError::from_client(verb, self.secret(), error)
     }
-}
 
-/// Says whether there was anything to write.
-async fn publish(client: &kube::Client, name: &str, bundle: &str) -> Result<bool, WebhookError> {
-    let problem = |verb, error: &kube::Error| {
-        WebhookError::from_client(verb, format!("ValidatingWebhookConfiguration {name}"), error)
-    };
-    // As a dynamic object: a replace must carry every field, those of newer API servers too.
-    let kind = ApiResource::erase::<ValidatingWebhookConfiguration>(&());
-    let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-    let mut configuration = configurations.get(name).await.map_err(|e| problem("read", &e))?;
-    let wanted = serde_json::to_value(k8s_openapi::ByteString(bundle.as_bytes().to_vec()));
-    let wanted = wanted.map_err(|e| problem("replace", &kube::Error::SerdeError(e)))?;
-    let mut changed = false;
-    let webhooks = configuration
-        .data
-        .get_mut("webhooks")
-        .and_then(|webhooks| webhooks.as_array_mut());
-    for config in webhooks
-        .into_iter()
-        .flatten()
-        .filter_map(|webhook| webhook.get_mut("clientConfig"))
-    {
-        if let Some(config) = config
-            .as_object_mut()
-            .filter(|config| config.get("caBundle") != Some(&wanted))
-        {
-            config.insert("caBundle".to_owned(), wanted.clone());
-            changed = true;
-        }
+    fn secret(&self) -> String {
+        format!("Secret {}", self.places.secret)
     }
-    if !changed {
-        return Ok(false);
-    }
-    let params = PostParams {
-        field_manager: Some("usher".to_owned()),
-        ..PostParams::default()
-    };
-    configurations
-        .replace(name, &params, &configuration)
-        .await
-        .map_err(|e| problem("replace", &e))?;
-    tracing::info!(configuration = name, "webhook: the bundle of authorities was published");
-    Ok(true)
 }
 
 #[cfg(test)]
 #[path = "custody_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -1,6 +1,6 @@
-//! What can keep the webhook server from starting, or its certificates from being kept.
+//! What can keep the TLS port from opening, or its certificates from being kept.
 
-use usher_engine::{ErrorClass, ObjectKey};
+use usher_engine::ErrorClass;
 
 use super::issue::IssueError;
 use super::names::NameError;
@@ -8,7 +8,7 @@ use crate::serve::ServeError;
 
 /// Every message names the object and the fix; none can contain a key.
 #[derive(Debug, thiserror::Error)]
-pub enum WebhookError {
+pub enum TlsError {
     /// The address cannot be listened on.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -22,7 +22,7 @@ pub enum WebhookError {
         problem: String,
     },
     /// Lifetimes that cannot work.
-    #[error("the webhook's certificates cannot be kept so: {problem}")]
+    #[error("the TLS port's certificates cannot be kept so: {problem}")]
     Lifetimes {
         /// Which, and how they must be.
         problem: String,
@@ -30,19 +30,17 @@ pub enum WebhookError {
     /// No certificate could be made.
     #[error(transparent)]
     Issue(#[from] IssueError),
-    /// The Secret belongs to somebody else.
-    #[error(
-        "Secret {secret} holds something that Usher did not put there: choose another name with --webhook-secret, or delete it"
-    )]
+    /// The object belongs to somebody else.
+    #[error("{object} holds something that Usher did not put there: choose another name with --tls-name, or delete it")]
     Foreign {
         /// Which.
-        secret: ObjectKey,
+        object: String,
     },
     /// Others write it as fast as we do.
-    #[error("Secret {secret} changes whenever Usher writes it: see in its managedFields who else does, and stop them")]
+    #[error("{object} changes whenever Usher writes it: see in its managedFields who else does, and stop them")]
     Contested {
         /// Which.
-        secret: ObjectKey,
+        object: String,
     },
     /// An object that must be there is not.
     #[error("{verb} {object}: it is not there; create it (and its namespace) with `usher install`")]
@@ -73,45 +71,54 @@ pub enum WebhookError {
         problem: String,
     },
     /// The TLS library refuses its configuration.
-    #[error("the webhook's TLS cannot be set up ({problem}); this is a bug in Usher, please report it")]
-    Tls {
+    #[error("the TLS port cannot be set up ({problem}); this is a bug in Usher, please report it")]
+    Setup {
         /// The library's words.
         problem: String,
     },
 }
 
-impl WebhookError {
+impl TlsError {
     /// What it means for what happens next.
     pub fn class(&self) -> ErrorClass {
         match self {
-            WebhookError::Serve(error) => error.class(),
+            TlsError::Serve(error) => error.class(),
             // Granted, installed or calmed by a person without us being told: tried again, at the slowest pace.
-            WebhookError::Contested { .. }
-            | WebhookError::Absent { .. }
-            | WebhookError::Forbidden { .. }
-            | WebhookError::Foreign { .. }
-            | WebhookError::Api { .. } => ErrorClass::Transient,
-            WebhookError::Names(_) | WebhookError::Routes { .. } | WebhookError::Lifetimes { .. } => {
-                ErrorClass::Validation
-            }
-            WebhookError::Issue(_) | WebhookError::Tls { .. } => ErrorClass::Permanent,
+            TlsError::Contested { .. }
+            | TlsError::Absent { .. }
+            | TlsError::Forbidden { .. }
+            | TlsError::Foreign { .. }
+            | TlsError::Api { .. } => ErrorClass::Transient,
+            TlsError::Names(_) | TlsError::Routes { .. } | TlsError::Lifetimes { .. } => ErrorClass::Validation,
+            TlsError::Issue(_) | TlsError::Setup { .. } => ErrorClass::Permanent,
         }
+    }
+
+    /// Whether it stays so until a person does something. What is only late comes by itself.
+    pub(super) fn needs_a_person(&self) -> bool {
+        matches!(
+            self,
+            TlsError::Absent { .. }
+                | TlsError::Forbidden { .. }
+                | TlsError::Foreign { .. }
+                | TlsError::Contested { .. }
+        )
     }
 
     pub(super) fn from_client(verb: &'static str, object: String, error: &kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) if status.code == 404 => WebhookError::Absent { verb, object },
-            kube::Error::Api(status) if matches!(status.code, 401 | 403) => WebhookError::Forbidden {
+            kube::Error::Api(status) if status.code == 404 => TlsError::Absent { verb, object },
+            kube::Error::Api(status) if matches!(status.code, 401 | 403) => TlsError::Forbidden {
                 verb,
                 object,
                 problem: status.message.clone(),
             },
-            kube::Error::Api(status) => WebhookError::Api {
+            kube::Error::Api(status) => TlsError::Api {
                 verb,
                 object,
                 problem: status.message.clone(),
             },
-            other => WebhookError::Api {
+            other => TlsError::Api {
                 verb,
                 object,
                 problem: other.to_string(),

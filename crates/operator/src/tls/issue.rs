@@ -14,15 +14,13 @@ use super::names::Names;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
     /// The library, or the names, or the clock.
-    #[error(
-        "no certificate could be made for the webhook server ({problem}); check its names and this machine's clock"
-    )]
+    #[error("no certificate could be made for the TLS port ({problem}); check its names and this machine's clock")]
     Refused {
         /// What went wrong.
         problem: String,
     },
     /// What was made does not hold: never stored, never presented.
-    #[error("a certificate made for the webhook server does not verify; this is a bug in Usher, please report it")]
+    #[error("a certificate made for the TLS port does not verify; this is a bug in Usher, please report it")]
     Unsound,
 }
 
@@ -37,7 +35,7 @@ impl From<rcgen::Error> for IssueError {
 /// What the authority that counts from then is called. Each has a name of its own, so that a certificate's issuer
 /// names one authority of the bundle; and it can be told from the certificate, so that it needs no place in the Secret.
 pub(super) fn authority_name(from: Timestamp) -> String {
-    format!("Usher webhook authority {from}")
+    format!("Usher authority {from}")
 }
 
 /// Everything new.
@@ -135,7 +133,7 @@ fn serving(
     );
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names.as_text())?;
-    params.distinguished_name = called("usher-webhook");
+    params.distinguished_name = called("usher-operator");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;

@@ -1,4 +1,7 @@
-//! From an HTTP request to a reviewer and back: the part of a webhook that is the same for all.
+//! Admission webhooks: for what schema and CEL cannot say. Kinds register reviewers by path ([`Routes`]); they are served on
+//! the TLS port ([`crate::tls`]).
+//!
+//! Here is the part of a webhook that is the same for all: from an HTTP request to a reviewer and back.
 //!
 //! A request that is no review gets an HTTP error with a sentence. A review always gets a review back: a reviewer that
 //! panics or takes too long denies, and says so. Fail closed here; whether the API server fails open when it cannot reach
@@ -44,7 +47,7 @@ where
 #[derive(Clone, Default)]
 pub struct Routes {
     by_path: BTreeMap<String, Arc<dyn Reviewer>>,
-    pub(super) problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 impl Routes {
@@ -64,6 +67,15 @@ impl Routes {
                 .get_or_insert_with(|| format!("two webhooks want the path {path}: give one of them another"));
         }
         self
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_path.is_empty()
+    }
+
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.by_path.contains_key(path)
     }
 
     /// Every path, in order.
@@ -97,7 +109,7 @@ impl Default for ReviewLimits {
 }
 
 /// Everything behind one handler: paths are looked up here, because axum panics on those it cannot parse.
-pub(super) fn router(routes: Routes, limits: ReviewLimits) -> Router {
+pub(crate) fn router(routes: Routes, limits: ReviewLimits) -> Router {
     Router::new().fallback(answer).with_state(Arc::new((routes, limits)))
 }
 

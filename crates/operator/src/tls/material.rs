@@ -24,7 +24,7 @@ use super::names::Names;
 
 const SERVING: &str = "tls.crt";
 const SERVING_KEY: &str = "tls.key";
-const AUTHORITIES: &str = "ca.crt";
+pub(super) const AUTHORITIES: &str = "ca.crt";
 const AUTHORITY_KEY: &str = "ca.key";
 const END_OF_CERTIFICATE: &str = "-----END CERTIFICATE-----";
 

@@ -1,4 +1,4 @@
-//! What API servers call the webhook server by: each must be in its certificate.
+//! What clients call the TLS port by: each must be in its certificate.
 
 use std::net::IpAddr;
 
@@ -14,12 +14,10 @@ pub struct Names {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// None at all.
-    #[error("the webhook server has no name: give its Service with --webhook-service, or an address")]
+    #[error("the TLS port has no name: give that of its Service with --tls-name")]
     None,
     /// One that is neither.
-    #[error(
-        "{name:?} is neither a DNS name nor an IP address: correct it where the webhook's Service or address is set"
-    )]
+    #[error("{name:?} is neither a DNS name nor an IP address: correct --tls-name or --lease-namespace")]
     Bad {
         /// As given.
         name: String,
@@ -59,6 +57,17 @@ impl Names {
             ],
             [],
         )
+    }
+
+    /// With the names of the machine itself, for `kubectl port-forward` and for an operator outside the cluster. All
+    /// replicas must have the same names: they share one certificate.
+    #[must_use]
+    pub fn and_local(mut self) -> Self {
+        for name in ["localhost", "127.0.0.1", "::1"] {
+            self.names
+                .extend(ServerName::try_from(name).map(|parsed| (name.to_owned(), parsed)));
+        }
+        self
     }
 
     pub(super) fn as_text(&self) -> Vec<String> {

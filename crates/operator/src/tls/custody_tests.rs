@@ -1,4 +1,4 @@
-//! Custody against a small API server: two kinds of object, resourceVersions, and nothing else.
+//! Custody against a small API server: objects by path, resourceVersions, and nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,12 +15,14 @@ const SECRET: &str = "/api/v1/namespaces/usher-system/secrets/usher-webhook";
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/usher";
 
 #[derive(Default)]
-struct Server {
+pub(in super::super) struct Server {
     objects: BTreeMap<String, Value>,
     revision: u64,
     writes: Vec<String>,
     /// Answers to the next writes, instead of doing them.
     broken: Vec<StatusCode>,
+    /// Answer to everything.
+    pub(in super::super) closed: Option<StatusCode>,
 }
 
 impl Server {
@@ -31,6 +33,9 @@ impl Server {
                 json!({"kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": reason, "message": reason}),
             )
         };
+        if let Some(code) = self.closed {
+            return failure(code, "Closed");
+        }
         if method == Method::GET {
             let found = self.objects.get(path).cloned();
             return found.map_or_else(
@@ -64,7 +69,7 @@ impl Server {
     }
 }
 
-type Shared = Arc<Mutex<Server>>;
+pub(in super::super) type Shared = Arc<Mutex<Server>>;
 
 fn client(server: &Shared) -> kube::Client {
     let server = Arc::clone(server);
@@ -83,7 +88,7 @@ fn client(server: &Shared) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-fn cluster() -> Shared {
+pub(in super::super) fn cluster() -> Shared {
     let webhook =
         |name: &str| json!({"name": name, "clientConfig": {"url": "https://x", "unknownToUs": 7}, "rules": []});
     let configuration = json!({
@@ -98,16 +103,15 @@ fn cluster() -> Shared {
     }))
 }
 
-fn custody(server: &Shared) -> Custody {
+pub(in super::super) fn custody(server: &Shared) -> Custody {
     let names = Names::of_service("usher", "usher-system").unwrap();
     let secret = ObjectKey::new("usher-system", "usher-webhook").unwrap();
-    Custody::new(
-        Some(client(server)),
+    let places = Places {
         secret,
-        Some("usher".to_owned()),
-        names,
-        Lifetimes::default(),
-    )
+        configuration: Some("usher".to_owned()),
+        config_map: None,
+    };
+    Custody::new(Some(client(server)), places, names, Lifetimes::default())
 }
 
 fn published(server: &Shared) -> Vec<String> {
@@ -124,7 +128,7 @@ fn published(server: &Shared) -> Vec<String> {
         .collect()
 }
 
-fn start() -> Timestamp {
+pub(in super::super) fn start() -> Timestamp {
     "2026-11-05T12:00:00Z".parse().unwrap()
 }
 
@@ -157,10 +161,51 @@ async fn the_first_look_writes_secret_and_bundle_and_the_second_nothing() {
     assert_eq!(published(&server), [look.material.bundle(), look.material.bundle()]);
 }
 
+/// For clients that are no API server: a ConfigMap, since the Secret has keys in it.
+#[tokio::test]
+async fn the_bundle_is_in_a_config_map_too_and_nothing_secret_is_with_it() {
+    const MAP: &str = "/api/v1/namespaces/usher-system/configmaps/usher-ca";
+    let server = cluster();
+    let mut custody = custody(&server);
+    custody.places.configuration = None;
+    custody.places.config_map = Some(ObjectKey::new("usher-system", "usher-ca").unwrap());
+    let look = custody.look(start()).await.unwrap();
+    assert!(look.unpublished.is_none(), "{:?}", look.unpublished);
+    let data = server.lock().unwrap().objects[MAP]["data"].clone();
+    assert_eq!(data, json!({"ca.crt": look.material.bundle()}));
+    assert_eq!(
+        server.lock().unwrap().writes,
+        [format!("POST {SECRET}"), format!("POST {MAP}")]
+    );
+    custody.look(later(start(), days(1))).await.unwrap();
+    assert_eq!(server.lock().unwrap().writes.len(), 2, "nothing new, nothing written");
+    // Somebody edits it; a new authority comes.
+    server.lock().unwrap().objects.get_mut(MAP).unwrap()["data"] = json!({"ca.crt": "", "note": "mine"});
+    custody.look(later(start(), days(2))).await.unwrap();
+    server.lock().unwrap().objects.remove(SECRET);
+    let both = custody.look(later(start(), days(3))).await.unwrap().material;
+    assert_eq!(both.authorities.len(), 2);
+    assert_eq!(
+        server.lock().unwrap().objects[MAP]["data"],
+        json!({"ca.crt": both.bundle(), "note": "mine"})
+    );
+    // One that was there before us is somebody's.
+    server.lock().unwrap().objects.get_mut(MAP).unwrap()["metadata"]["labels"] = json!({});
+    let look = custody.look(later(start(), days(4))).await.unwrap();
+    assert_eq!(
+        look.unpublished.unwrap().to_string(),
+        "ConfigMap usher-system/usher-ca holds something that Usher did not put there: choose another name with \
+         --tls-name, or delete it"
+    );
+}
+
 #[tokio::test]
 async fn replicas_that_look_at_once_end_with_the_same_certificates() {
     let server = cluster();
     let mut replicas: Vec<Custody> = (0..4).map(|_| custody(&server)).collect();
+    for replica in &mut replicas {
+        replica.places.config_map = Some(ObjectKey::new("usher-system", "usher-ca").unwrap());
+    }
     // From nothing; then a new serving certificate; a new authority; its first signature.
     for day in [0, 61, 120, 180, 240, 300, 360, 420, 480, 488, 489] {
         let now = later(start(), days(day));
@@ -233,7 +278,7 @@ async fn a_secret_of_somebody_else_is_left_alone() {
     assert_eq!(
         error.to_string(),
         "Secret usher-system/usher-webhook holds something that Usher did not put there: \
-         choose another name with --webhook-secret, or delete it"
+         choose another name with --tls-name, or delete it"
     );
     assert_eq!(server.lock().unwrap().objects[SECRET], theirs);
     // An empty one, laid out by a chart, is taken.
