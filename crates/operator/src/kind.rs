@@ -11,6 +11,7 @@ use usher_engine::{Plan, Step};
 use crate::error::Failure;
 use crate::pass::Pass;
 use crate::record::Record;
+use crate::turn::Rank;
 use crate::view::{View, Wake};
 
 /// One kind of resource that Usher runs.
@@ -76,6 +77,12 @@ pub trait Kind: Send + Sync + 'static {
         _revision: u64,
     ) -> Vec<Wake> {
         Vec::new()
+    }
+
+    /// How urgent the writes of a step are, or (`None`) that of the status: when more wait than may be in flight, the
+    /// smallest rank goes first.
+    fn rank(&self, _step: Option<&Self::Step>, _status: &Self::Status) -> Rank {
+        Rank::default()
     }
 
     /// How often the status of one resource may be written.

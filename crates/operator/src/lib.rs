@@ -25,6 +25,7 @@ pub mod record;
 pub mod run;
 pub mod serve;
 mod shared;
+pub mod turn;
 pub mod view;
 mod watch;
 pub mod webhook;

@@ -102,6 +102,7 @@ pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<Objec
 
     // 7. Act, in order; the first failure ends the pass.
     for step in &plan.steps {
+        pass.set_rank(kind.rank(Some(step), &plan.status));
         let outcome = kind.act(&pass, &resource, step).await;
         let result = outcome.as_ref().map_or_else(Failure::label, |()| "done");
         shared
@@ -202,6 +203,7 @@ async fn record<K: Kind>(
             return Ok(Recorded::Later(due.since(now)));
         }
     }
+    pass.set_rank(kind.rank(None, status));
     let answer = pass.replace_status(K::Resource::TYPE, meta, body).await?;
     shared.note_reported(
         reader,

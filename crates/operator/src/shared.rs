@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use usher_engine::hash::CanonicalHash;
 use usher_engine::{Finding, Moment, ObjectKey, Tell};
 
@@ -18,6 +18,7 @@ use crate::leadership::SharedLeadership;
 use crate::metrics::{Metrics, QueueLabel};
 use crate::queue::{Queue, Why};
 use crate::record::{ApiType, Meta};
+use crate::turn::Turnstile;
 use crate::view::{View, Wake};
 use crate::written::{Expect, Reader, Written};
 
@@ -80,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) leadership: SharedLeadership,
     pub(crate) metrics: Metrics,
     pub(crate) events: EventSink,
-    pub(crate) writes_at_once: Semaphore,
+    pub(crate) turnstile: Turnstile,
 }
 
 /// What [`Shared`] is made of.
@@ -132,7 +133,7 @@ impl Shared {
             leadership,
             metrics,
             events,
-            writes_at_once: Semaphore::new(writes_at_once),
+            turnstile: Turnstile::new(writes_at_once),
         }
     }
 

@@ -8,6 +8,7 @@ use usher_operator::error::Failure;
 use usher_operator::kind::{Kind, Pace};
 use usher_operator::pass::Pass;
 use usher_operator::queue::Why;
+use usher_operator::turn::Rank;
 use usher_operator::view::{View, Wake};
 
 use crate::api::{SubnetClaimStatus, SubnetPhase, SubnetPoolClaimStatus, SubnetPoolStatus, SubnetStatus};
@@ -17,7 +18,7 @@ use crate::plan::pool::{self, Limits, PoolStep, PoolView};
 use crate::plan::pool_claim::{self, PoolClaimStep, PoolClaimView};
 use crate::plan::subnet::{self, SubnetStep, SubnetView};
 use crate::records::{ClaimRecord, PoolClaimRecord, PoolRecord, SubnetRecord};
-use crate::{act, observe, wake};
+use crate::{act, observe, rank, wake};
 
 /// Name of the pool kind.
 pub const POOL: &str = "SubnetPool";
@@ -78,6 +79,10 @@ impl Kind for Pools {
         act::pool::step(pass, pool, step).await
     }
 
+    fn rank(&self, step: Option<&PoolStep>, _: &SubnetPoolStatus) -> Rank {
+        rank::pool(step)
+    }
+
     fn pace(&self) -> Pace {
         // R48: a change of a condition at once, at most 5 times per second.
         Pace {
@@ -130,6 +135,10 @@ impl Kind for Claims {
         act::claim::step(pass, claim, step).await
     }
 
+    fn rank(&self, step: Option<&ClaimStep>, status: &SubnetClaimStatus) -> Rank {
+        rank::claim(step, status)
+    }
+
     fn recorded(&self, _: &mut View, claim: &ClaimRecord, status: &SubnetClaimStatus, _: u64) -> Vec<Wake> {
         if let Some(cidr) = &status.allocated_cidr {
             tracing::info!(claim = %claim.meta.key, pool = &*claim.pool, %cidr, "bound");
@@ -168,6 +177,10 @@ impl Kind for Subnets {
 
     async fn act(&self, pass: &Pass, subnet: &SubnetRecord, step: &SubnetStep) -> Result<(), Failure> {
         act::subnet::step(pass, subnet, step).await
+    }
+
+    fn rank(&self, step: Option<&SubnetStep>, status: &SubnetStatus) -> Rank {
+        rank::subnet(step, status)
     }
 
     /// R19: the claim is bound on the answer of the commit, without waiting for its echo.
@@ -230,5 +243,9 @@ impl Kind for PoolClaims {
 
     async fn act(&self, pass: &Pass, claim: &PoolClaimRecord, step: &PoolClaimStep) -> Result<(), Failure> {
         act::pool_claim::step(pass, claim, step).await
+    }
+
+    fn rank(&self, _: Option<&PoolClaimStep>, _: &SubnetPoolClaimStatus) -> Rank {
+        rank::POOL_CLAIM
     }
 }
