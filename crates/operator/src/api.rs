@@ -258,15 +258,11 @@ impl Pass {
         let uid = shared.view(|view| view.identity(kind, key).map(|(uid, _)| uid));
         let outcome = timed(verb, name(kind, key), call).await;
         let result = outcome.as_ref().map_or_else(Failure::label, |_| "success");
-        shared
-            .metrics
-            .writes
-            .get_or_create(&WriteLabel {
-                verb,
-                resource: kind.plural,
-                result,
-            })
-            .inc();
+        shared.metrics.writes.count(WriteLabel {
+            verb,
+            resource: kind.plural,
+            result,
+        });
         match outcome {
             Ok(Some(object)) => {
                 let answer = answer(&object);

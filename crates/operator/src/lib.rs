@@ -29,6 +29,7 @@ pub mod turn;
 pub mod view;
 mod watch;
 pub mod webhook;
+pub mod window;
 pub mod written;
 
 pub use kind::Kind;

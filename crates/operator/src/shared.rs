@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::events::{About, EventSink};
 use crate::leadership::SharedLeadership;
 use crate::metrics::{Metrics, QueueLabel};
-use crate::queue::{Queue, Why};
+use crate::queue::{Job, Queue, Why};
 use crate::record::{ApiType, Meta};
 use crate::turn::Turnstile;
 use crate::view::{View, Wake};
@@ -51,6 +51,8 @@ pub(crate) struct Reported {
 pub(crate) struct QueueHandle {
     pub(crate) name: &'static str,
     queue: Mutex<Queue<ObjectKey>>,
+    /// What asked for passes that were put off. Each is followed by another pass, which serves it.
+    unserved: Mutex<BTreeMap<ObjectKey, Vec<(Why, u32)>>>,
     pub(crate) bell: Notify,
 }
 
@@ -59,7 +61,23 @@ impl QueueHandle {
         Self {
             name,
             queue: Mutex::new(queue),
+            unserved: Mutex::default(),
             bell: Notify::new(),
+        }
+    }
+
+    /// The pass was put off: what asked for it is still to be served.
+    pub(crate) fn keep_unserved(&self, job: &Job<ObjectKey>) {
+        lock(&self.unserved).insert(job.key.clone(), job.whys.clone());
+    }
+
+    /// This pass serves also what asked for those before it that were put off.
+    pub(crate) fn add_unserved(&self, job: &mut Job<ObjectKey>) {
+        for (why, times) in lock(&self.unserved).remove(&job.key).unwrap_or_default() {
+            match job.whys.iter_mut().find(|(present, _)| *present == why) {
+                Some((_, present)) => *present = present.saturating_add(times),
+                None => job.whys.push((why, times)),
+            }
         }
     }
 
@@ -82,6 +100,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) events: EventSink,
     pub(crate) turnstile: Turnstile,
+    /// How long the first lists took, once all are in.
+    pub(crate) first_sync: OnceLock<Duration>,
 }
 
 /// What [`Shared`] is made of.
@@ -134,6 +154,7 @@ impl Shared {
             metrics,
             events,
             turnstile: Turnstile::new(writes_at_once),
+            first_sync: OnceLock::new(),
         }
     }
 
@@ -277,8 +298,5 @@ impl Shared {
             resource_version: meta.revision.to_string(),
         };
         self.events.tell(&about, reason, note, warning, "Reconcile");
-        self.metrics
-            .events_shed
-            .set(i64::try_from(self.events.shed()).unwrap_or(i64::MAX));
     }
 }

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use prometheus_client::registry::Registry;
 use usher_engine::Plan;
 use usher_operator::error::Failure;
-use usher_operator::kind::{Kind, Pace};
+use usher_operator::kind::{Kind, Pace, Passed};
 use usher_operator::pass::Pass;
 use usher_operator::queue::Why;
 use usher_operator::turn::Rank;
 use usher_operator::view::{View, Wake};
+use usher_operator::window::Window;
 
 use crate::api::{SubnetClaimStatus, SubnetPhase, SubnetPoolClaimStatus, SubnetPoolStatus, SubnetStatus};
 use crate::ledger::{Account, Ledger};
@@ -18,7 +20,7 @@ use crate::plan::pool::{self, Limits, PoolStep, PoolView};
 use crate::plan::pool_claim::{self, PoolClaimStep, PoolClaimView};
 use crate::plan::subnet::{self, SubnetStep, SubnetView};
 use crate::records::{ClaimRecord, PoolClaimRecord, PoolRecord, SubnetRecord};
-use crate::{act, observe, rank, wake};
+use crate::{act, metrics, observe, rank, wake};
 
 /// Name of the pool kind.
 pub const POOL: &str = "SubnetPool";
@@ -58,6 +60,15 @@ impl Kind for Pools {
 
     fn register(&self, view: &mut View) {
         wake::register(view);
+        metrics::register(view);
+    }
+
+    fn measure(&self, registry: &mut Registry, window: &Window) {
+        metrics::measure(registry, window);
+    }
+
+    fn passed(&self, view: &View, pass: &Passed<'_, Self>) {
+        metrics::pool_passed(view, pass);
     }
 
     async fn fetch(&self, _: &Pass, _: &PoolRecord) -> Result<(), Failure> {
@@ -139,11 +150,8 @@ impl Kind for Claims {
         rank::claim(step, status)
     }
 
-    fn recorded(&self, _: &mut View, claim: &ClaimRecord, status: &SubnetClaimStatus, _: u64) -> Vec<Wake> {
-        if let Some(cidr) = &status.allocated_cidr {
-            tracing::info!(claim = %claim.meta.key, pool = &*claim.pool, %cidr, "bound");
-        }
-        Vec::new()
+    fn passed(&self, view: &View, pass: &Passed<'_, Self>) {
+        metrics::claim_passed(view, pass);
     }
 }
 
@@ -181,6 +189,10 @@ impl Kind for Subnets {
 
     fn rank(&self, step: Option<&SubnetStep>, status: &SubnetStatus) -> Rank {
         rank::subnet(step, status)
+    }
+
+    fn passed(&self, view: &View, pass: &Passed<'_, Self>) {
+        metrics::subnet_passed(view, pass);
     }
 
     /// R19: the claim is bound on the answer of the commit, without waiting for its echo.

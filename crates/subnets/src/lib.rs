@@ -10,6 +10,7 @@ pub mod api;
 pub mod explain;
 pub mod kinds;
 pub mod ledger;
+pub mod metrics;
 pub mod objects;
 pub mod observe;
 pub mod plan;

@@ -11,9 +11,10 @@
 pub mod aggregate;
 mod write;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -86,13 +87,22 @@ struct Told {
 #[derive(Debug, Default)]
 struct Counts {
     written: AtomicU64,
-    shed: AtomicU64,
     failed: AtomicU64,
+    /// By the kind of the object.
+    shed: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Counts {
     fn one(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn shed(&self, about: &About) {
+        let mut shed = self.shed.lock().unwrap_or_else(PoisonError::into_inner);
+        match shed.get_mut(&about.kind) {
+            Some(count) => *count += 1,
+            None => drop(shed.insert(about.kind.clone(), 1)),
+        }
     }
 }
 
@@ -132,7 +142,14 @@ impl EventSink {
 
     /// Told, and not written to keep within the rate or the queue.
     pub fn shed(&self) -> u64 {
-        self.counts.shed.load(Ordering::Relaxed)
+        let shed = self.counts.shed.lock().unwrap_or_else(PoisonError::into_inner);
+        shed.values().sum()
+    }
+
+    /// The same, of objects of these kinds.
+    pub fn shed_of(&self, kinds: &[&str]) -> u64 {
+        let shed = self.counts.shed.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.iter().filter_map(|kind| shed.get(*kind)).sum()
     }
 
     /// Written: Event objects made, and counts added to one.
@@ -165,7 +182,7 @@ impl EventSink {
         let Some((to, clock)) = &self.to else { return };
         // The place first: when there is none, not even the copy is made.
         let Ok(place) = to.try_reserve() else {
-            return Counts::one(&self.counts.shed);
+            return self.counts.shed(about);
         };
         place.send(Told {
             about: about.clone(),
@@ -233,7 +250,7 @@ mod tests {
         assert_eq!((sink.shed(), sink.written(), sink.failed()), (0, 0, 0));
         assert_eq!(
             format!("{sink:?}"),
-            "EventSink { null: true, counts: Counts { written: 0, shed: 0, failed: 0 } }"
+            "EventSink { null: true, counts: Counts { written: 0, failed: 0, shed: Mutex { data: {}, poisoned: false, .. } } }"
         );
     }
 }

@@ -124,7 +124,7 @@ impl EventWriter {
             .judge
             .offer(&told.about, told.within.as_ref(), told.reason, &told.note, now)
         {
-            Verdict::Shed => Counts::one(&self.counts.shed),
+            Verdict::Shed => self.counts.shed(&told.about),
             Verdict::Create { name } => {
                 let answer = self.create(&event(&told, &name, &self.instance, 1)).await;
                 if answer != Answer::Written {

@@ -138,6 +138,11 @@ impl Operator {
         self.ask("/readyz").starts_with("HTTP/1.1 200")
     }
 
+    /// What `/metrics` says, with the head of the HTTP answer.
+    pub fn metrics(&self) -> String {
+        self.ask("/metrics")
+    }
+
     /// Sum over all series of a metric whose labels contain all of these words.
     pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let text = self.ask("/metrics");

@@ -1,0 +1,9 @@
+//! What Usher shows to those who watch it (spec, section 9; A26): the metrics of a running operator on a real
+//! kube-apiserver.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod exposition;
+mod scrape;
