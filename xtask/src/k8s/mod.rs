@@ -83,7 +83,7 @@ impl K8s {
         match self {
             Self::Build => setup::command(),
             Self::Up { place, durable } => {
-                let tools = setup::ensure()?;
+                let tools = setup::ensure(&[setup::Set::Kubernetes])?;
                 let kubeconfig = up(Folder::locate(place.dir)?, &tools, durable)?;
                 progress::say(&format!("export KUBECONFIG={}", kubeconfig.display()));
                 Ok(())

@@ -29,7 +29,9 @@ async fn r20_the_most_urgent_write_goes_first_whoever_came_first() {
             health_address: Some(address),
             ..quick()
         });
-        lab.greeted("late").await;
+        for name in ["late", "leaving"] {
+            lab.greeted(name).await;
+        }
         let held = lab.proxy.hold(on("PATCH", "/greetings/blocker"));
         lab.greet("blocker", json!({"to": "world"})).await;
         eventually("the only place is taken", async || held.rule.hits() == 1).await;
@@ -37,8 +39,11 @@ async fn r20_the_most_urgent_write_goes_first_whoever_came_first() {
             lab.greet(name, json!({"to": "world"})).await;
             eventually("its finalizer waits", async || waiting(address).await == n + 1).await;
         }
+        // The removal of its note has no rank of its own: between the two.
+        lab.delete("leaving").await;
+        eventually("its removal waits", async || waiting(address).await == 3).await;
         lab.change("late", json!({"spec": {"to": "Ann"}})).await;
-        eventually("its status waits", async || waiting(address).await == 3).await;
+        eventually("its status waits", async || waiting(address).await == 4).await;
         let before = lab.proxy.effects(&of("writer")).len();
         held.release();
         for (name, whom) in [("first", "world"), ("second", "world"), ("late", "Ann")] {
@@ -52,7 +57,8 @@ async fn r20_the_most_urgent_write_goes_first_whoever_came_first() {
             .map(|w| w.path)
             .collect();
         let at = |part: &str| writes.iter().position(|path| path.contains(part)).unwrap();
-        let order = [at("/blocker"), at("/late/status"), at("/first"), at("/second")];
+        let parts = ["/blocker", "/late/status", "/configmaps/leaving", "/first", "/second"];
+        let order = parts.map(at);
         assert!(order.is_sorted(), "{order:?} of {writes:#?}");
     })
     .await;

@@ -6,7 +6,7 @@ use usher_subnets::metrics::names::METRICS;
 
 use crate::exposition::Exposition;
 use crate::support::world::eventually;
-use crate::support::{Operator, World, rights};
+use crate::support::{Now, Operator, World, rights};
 
 fn scrape(operator: &Operator) -> Exposition {
     Exposition::read(&operator.metrics())
@@ -134,14 +134,12 @@ async fn a26_every_metric_of_section_9_is_there_with_its_labels_and_says_what_ha
 
     // Series of a pool go when the pool goes.
     world.subnets.delete("by-hand", &DeleteParams::default()).await.unwrap();
-    world
-        .unclaim_all(
-            bound
-                .iter()
-                .chain(&["waits", "taken", "impossible"])
-                .map(ToString::to_string),
-        )
-        .await;
+    // Those who wait go first, lest they are served.
+    for names in [["waits", "taken", "impossible"].as_slice(), &bound] {
+        world.unclaim_all(names.iter().map(ToString::to_string)).await;
+        let left = |now: &Now| names.iter().any(|name| now.claims.contains_key(*name));
+        world.until("they are gone", |now| !left(now)).await;
+    }
     world.pools.delete("p", &DeleteParams::default()).await.unwrap();
     world
         .until("the pool is gone", |now| !now.pools.contains_key("p"))
