@@ -11,6 +11,7 @@ use serde::Serialize;
 use usher_engine::{Moment, ObjectKey, Plan, Step};
 
 use crate::error::Failure;
+use crate::events::Within;
 use crate::pass::Pass;
 use crate::queue::Why;
 use crate::record::Record;
@@ -90,6 +91,11 @@ pub trait Kind: Send + Sync + 'static {
     /// smallest rank goes first.
     fn rank(&self, _step: Option<&Self::Step>, _status: &Self::Status) -> Rank {
         Rank::default()
+    }
+
+    /// The larger object on which events of this reason are summed up where there are too many to write each.
+    fn within(&self, _view: &View, _resource: &Self::Resource, _reason: &'static str) -> Option<Within> {
+        None
     }
 
     /// Puts the kind's own metrics into the registry, before anything runs. What follows from the view is best read through

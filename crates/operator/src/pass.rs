@@ -128,7 +128,7 @@ async fn pipeline<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<ObjectKey>,
     trail.reported = matches!(recorded, Recorded::Written);
     match recorded {
         // 6. Tell: events for what is new, only after what they speak of is on record.
-        Recorded::Written | Recorded::Unchanged => tell(&pass, &**resource, &plan.findings),
+        Recorded::Written | Recorded::Unchanged => tell(kind, &pass, resource, &plan.findings),
         Recorded::Later(wait) => again = again.sooner(Next::After(wait)),
     }
 
@@ -262,11 +262,13 @@ fn is_empty(body: &Value) -> bool {
 }
 
 /// Events for findings that were not there in the pass before.
-fn tell<R: Record>(pass: &Pass, resource: &R, findings: &[Finding]) {
-    for finding in pass.shared().news(pass.reader(), findings) {
+fn tell<K: Kind>(kind: &K, pass: &Pass, resource: &K::Resource, findings: &[Finding]) {
+    let shared = pass.shared();
+    for finding in shared.news(pass.reader(), findings) {
+        let (of, reason) = (K::Resource::TYPE, finding.reason);
+        let within = shared.view(|view| kind.within(view, resource, reason));
         let warning = finding.tell == Tell::Warning;
-        pass.shared()
-            .emit(R::TYPE, resource.meta(), finding.reason, &finding.message, warning);
+        shared.emit(of, resource.meta(), within.as_ref(), reason, &finding.message, warning);
     }
 }
 

@@ -13,7 +13,7 @@ use usher_engine::hash::CanonicalHash;
 use usher_engine::{Finding, Moment, ObjectKey, Tell};
 
 use crate::clock::Clock;
-use crate::events::{About, EventSink};
+use crate::events::{About, EventSink, Within};
 use crate::leadership::SharedLeadership;
 use crate::metrics::{Metrics, QueueLabel};
 use crate::queue::{Job, Queue, Why};
@@ -263,7 +263,7 @@ impl Shared {
     pub(crate) fn tell_failure(&self, reader: &Reader, kind: ApiType, meta: &Meta, note: &str) {
         let before = lock(&self.failed).insert(reader.clone(), note.to_owned());
         if before.as_deref() != Some(note) {
-            self.emit(kind, meta, "StepFailed", note, true);
+            self.emit(kind, meta, None, "StepFailed", note, true);
         }
     }
 
@@ -289,14 +289,21 @@ impl Shared {
         lock(&self.failed).remove(reader);
     }
 
-    pub(crate) fn emit(&self, kind: ApiType, meta: &Meta, reason: &'static str, note: &str, warning: bool) {
-        let about = About {
-            api_version: kind.api_version(),
-            kind: kind.kind.to_owned(),
-            key: meta.key.clone(),
-            uid: meta.uid.to_string(),
-            resource_version: meta.revision.to_string(),
-        };
-        self.events.tell(&about, reason, note, warning, "Reconcile");
+    pub(crate) fn emit(
+        &self,
+        kind: ApiType,
+        meta: &Meta,
+        within: Option<&Within>,
+        reason: &'static str,
+        note: &str,
+        warning: bool,
+    ) {
+        let about = About::of(kind, meta);
+        match within {
+            Some(within) => self
+                .events
+                .tell_within(&about, within, reason, note, warning, "Reconcile"),
+            None => self.events.tell(&about, reason, note, warning, "Reconcile"),
+        }
     }
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use usher_engine::Plan;
 use usher_operator::error::Failure;
+use usher_operator::events::Within;
 use usher_operator::kind::{Kind, Pace, Passed};
 use usher_operator::pass::Pass;
 use usher_operator::queue::Why;
@@ -20,7 +21,7 @@ use crate::plan::pool::{self, Limits, PoolStep, PoolView};
 use crate::plan::pool_claim::{self, PoolClaimStep, PoolClaimView};
 use crate::plan::subnet::{self, SubnetStep, SubnetView};
 use crate::records::{ClaimRecord, PoolClaimRecord, PoolRecord, SubnetRecord};
-use crate::{act, metrics, observe, rank, wake};
+use crate::{act, metrics, observe, rank, tell, wake};
 
 /// Name of the pool kind.
 pub const POOL: &str = "SubnetPool";
@@ -150,6 +151,10 @@ impl Kind for Claims {
         rank::claim(step, status)
     }
 
+    fn within(&self, view: &View, claim: &ClaimRecord, reason: &'static str) -> Option<Within> {
+        tell::within(view, &claim.meta.key, &claim.pool, reason)
+    }
+
     fn passed(&self, view: &View, pass: &Passed<'_, Self>) {
         metrics::claim_passed(view, pass);
     }
@@ -189,6 +194,10 @@ impl Kind for Subnets {
 
     fn rank(&self, step: Option<&SubnetStep>, status: &SubnetStatus) -> Rank {
         rank::subnet(step, status)
+    }
+
+    fn within(&self, view: &View, subnet: &SubnetRecord, reason: &'static str) -> Option<Within> {
+        tell::within(view, &subnet.meta.key, &subnet.pool, reason)
     }
 
     fn passed(&self, view: &View, pass: &Passed<'_, Self>) {

@@ -2,7 +2,7 @@
 //!
 //! The rooms: [`api`] (types and schema), [`records`] (what the view keeps of them), [`ledger`] (address maps derived from
 //! the view), [`answers`] (what was asked past the view), [`observe`], [`plan`] (pure), [`act`], [`objects`] (pure),
-//! [`wake`], [`rank`]; [`kinds`] names them to the runtime.
+//! [`wake`], [`rank`], [`tell`], [`metrics`]; [`kinds`] names them to the runtime.
 
 pub mod act;
 pub mod answers;
@@ -16,6 +16,7 @@ pub mod observe;
 pub mod plan;
 pub mod rank;
 pub mod records;
+pub mod tell;
 pub mod wake;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;

@@ -94,7 +94,16 @@ fn subnet_changed(view: &View, change: &Change<SubnetRecord>) -> Vec<Wake> {
     let versions = || [old, new].into_iter().flatten();
     // Row 1: its pool, old and new; by a status alone only the counters.
     let substantial = substantial(old.map(|s| &s.meta), new.map(|s| &s.meta));
-    for pool in versions().filter_map(|s| s.meta.key.sibling(&s.pool)) {
+    for (subnet, pool) in versions().filter_map(|s| Some((s, s.meta.key.sibling(&s.pool)?))) {
+        if substantial {
+            tracing::debug!(
+                ns = pool.namespace(),
+                pool = pool.name(),
+                event = why.0,
+                subnet = subnet.meta.key.name(),
+                "parent_pool_mapped"
+            );
+        }
         wakes.push(if substantial {
             Wake::now(POOL, pool, why)
         } else {

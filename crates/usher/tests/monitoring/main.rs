@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod events;
 mod exposition;
 mod promql;
 mod rules;

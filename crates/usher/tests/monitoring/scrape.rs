@@ -18,7 +18,7 @@ async fn a26_every_metric_of_section_9_is_there_with_its_labels_and_says_what_ha
     let world = World::new().await;
     let spec = json!({"cidr": "10.0.0.0/24", "defaultBlockSize": 26, "maxBlockSize": 28});
     world.pool("p", spec).await;
-    let operator = world.operator().ready().await;
+    let operator = world.operator().log_level("info,usher_subnets=debug").ready().await;
     let bound = ["a", "b", "c", "d"];
     for name in bound {
         world.claim(name, json!({"poolRef": "p"})).await;
@@ -157,11 +157,14 @@ async fn a26_every_metric_of_section_9_is_there_with_its_labels_and_says_what_ha
     let lines = |word: &str| log.lines().filter(|line| line.contains(word)).count();
     assert_eq!(lines("bound claim="), 4, "one info line per claim bound");
     assert_eq!(lines("released subnet="), 4, "and per release");
-    assert!(
-        log.lines()
-            .filter(|line| line.contains("bound claim="))
-            .all(|line| line.contains(" ms=") && line.contains("cidr="))
+    let of_bound = |line: &&str| line.contains("bound claim=");
+    let whole = |line: &str| [" pool=", " cidr=", " ms="].iter().all(|field| line.contains(field));
+    assert!(log.lines().filter(of_bound).all(whole));
+    let mapped = format!(
+        r#"parent_pool_mapped ns="{}" pool="p" event="create" subnet="by-hand""#,
+        here.1
     );
+    assert_eq!(lines(&mapped), 1, "{mapped}");
     world.history.check();
 }
 

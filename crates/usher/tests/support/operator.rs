@@ -26,6 +26,7 @@ pub struct Launch {
     lease: Vec<String>,
     identity: String,
     log: PathBuf,
+    level: Option<String>,
 }
 
 impl Launch {
@@ -36,7 +37,14 @@ impl Launch {
             lease: vec!["--no-lease".to_owned()],
             identity: "usher-test".to_owned(),
             log,
+            level: None,
         }
+    }
+
+    /// With another log level than the usual one.
+    pub fn log_level(mut self, level: &str) -> Self {
+        self.level = Some(level.to_owned());
+        self
     }
 
     /// As another user.
@@ -77,6 +85,9 @@ impl Launch {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
+        if let Some(level) = &self.level {
+            command.env("USHER_LOG", level);
+        }
         if let Some(namespace) = &self.namespace {
             command.args(["--namespace", namespace]);
         }
