@@ -1,6 +1,7 @@
 //! What a kind may do to the world during a pass. Every write is guarded, timed, counted, and remembered until its echo
 //! is in view.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::error::Failure;
 use crate::metrics::WriteLabel;
 use crate::record::{ApiType, Meta};
 use crate::shared::Shared;
+use crate::turn::Rank;
 use crate::view::{View, Wake};
 use crate::written::{Expect, Reader};
 
@@ -37,6 +39,8 @@ pub struct Pass {
     /// Versions that a write of this very pass has replaced: object, version it was based on, version it made. What was
     /// planned for the one holds for the other, since nothing but our own write lies between them.
     renewed: Mutex<Vec<(ApiType, ObjectKey, u64, u64)>>,
+    /// How urgent the writes of the present step are.
+    rank: AtomicU8,
 }
 
 impl Pass {
@@ -45,7 +49,13 @@ impl Pass {
             shared,
             reader,
             renewed: Mutex::default(),
+            rank: AtomicU8::new(Rank::default().0),
         }
+    }
+
+    /// Says how urgent the writes are from here on.
+    pub(crate) fn set_rank(&self, rank: Rank) {
+        self.rank.store(rank.0, Ordering::Relaxed);
     }
 
     /// The version to guard a write with, for an object planned at `meta`.
@@ -238,11 +248,7 @@ impl Pass {
         call: impl Future<Output = Result<Option<DynamicObject>, kube::Error>>,
     ) -> Result<Answer, Failure> {
         let shared = &self.shared;
-        let Ok(_permit) = shared.writes_at_once.acquire().await else {
-            return Err(Failure::NotLeader {
-                object: name(kind, key),
-            });
-        };
+        let _turn = shared.turnstile.turn(Rank(self.rank.load(Ordering::Relaxed))).await;
         // After the wait for a place, not before: the lease may have ended meanwhile.
         if !shared.may_act() {
             return Err(Failure::NotLeader {
@@ -252,15 +258,11 @@ impl Pass {
         let uid = shared.view(|view| view.identity(kind, key).map(|(uid, _)| uid));
         let outcome = timed(verb, name(kind, key), call).await;
         let result = outcome.as_ref().map_or_else(Failure::label, |_| "success");
-        shared
-            .metrics
-            .writes
-            .get_or_create(&WriteLabel {
-                verb,
-                resource: kind.plural,
-                result,
-            })
-            .inc();
+        shared.metrics.writes.count(WriteLabel {
+            verb,
+            resource: kind.plural,
+            result,
+        });
         match outcome {
             Ok(Some(object)) => {
                 let answer = answer(&object);

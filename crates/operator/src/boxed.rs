@@ -2,18 +2,21 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::api::DynamicObject;
+use prometheus_client::registry::Registry;
 use usher_engine::ObjectKey;
 
 use crate::error::Failure;
-use crate::kind::Kind;
+use crate::kind::{Kind, Outcome, Passed};
 use crate::pass::{self, Pass, Preview};
 use crate::queue::{Job, QueueConfig};
 use crate::record::{self, ApiType, Unreadable};
 use crate::run::Settings;
 use crate::shared::Shared;
 use crate::view::View;
+use crate::window::Window;
 use crate::written::Reader;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -32,6 +35,11 @@ pub trait AnyKind: Send + Sync {
     fn register(&self, view: &mut View);
     #[doc(hidden)]
     fn pass<'a>(&'a self, pass: PassInput<'a>) -> Boxed<'a, PassOutput>;
+    /// A pass that did not come to its end.
+    #[doc(hidden)]
+    fn lost(&self, pass: PassInput<'_>, outcome: Outcome, took: Duration);
+    #[doc(hidden)]
+    fn measure(&self, registry: &mut Registry, window: &Window);
     #[doc(hidden)]
     fn preview<'a>(&'a self, pass: PreviewInput<'a>) -> Boxed<'a, Result<Option<Preview>, Failure>>;
 }
@@ -91,6 +99,23 @@ impl<K: Kind> AnyKind for Boxing<K> {
 
     fn pass<'a>(&'a self, input: PassInput<'a>) -> Boxed<'a, PassOutput> {
         Box::pin(async move { PassOutput(pass::run(&self.0, input.shared, input.job).await) })
+    }
+
+    fn lost(&self, input: PassInput<'_>, outcome: Outcome, took: Duration) {
+        let passed = Passed::<K> {
+            key: &input.job.key,
+            outcome,
+            whys: &input.job.whys,
+            took,
+            now: input.shared.clock.monotonic(),
+            planned: None,
+            reported: false,
+        };
+        input.shared.view(|view| self.0.passed(view, &passed));
+    }
+
+    fn measure(&self, registry: &mut Registry, window: &Window) {
+        self.0.measure(registry, window);
     }
 
     fn preview<'a>(&'a self, input: PreviewInput<'a>) -> Boxed<'a, Result<Option<Preview>, Failure>> {

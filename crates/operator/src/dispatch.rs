@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
-use usher_engine::ObjectKey;
+use usher_engine::{Moment, ObjectKey};
 
 use crate::boxed::{AnyKind, PassInput, PassOutput};
+use crate::kind::Outcome;
 use crate::metrics::{KindLabel, QueueLabel, ResultLabel};
 use crate::pass;
 use crate::queue::{Finish, Job};
@@ -33,14 +34,14 @@ pub(crate) async fn dispatch(
         ready = synced.wait_for(Vec::is_empty) => if ready.is_err() { return },
     }
     let mut running: JoinSet<()> = JoinSet::new();
-    let mut keys: BTreeMap<Id, ObjectKey> = BTreeMap::new();
+    let mut under_way: BTreeMap<Id, (Job<ObjectKey>, Moment)> = BTreeMap::new();
     while !*stop.borrow() {
         let leading = shared.may_act();
         shared.metrics.leader.set(i64::from(leading));
         while leading && let Some(job) = pop(&handle, &shared) {
-            let key = job.key.clone();
+            let begun = (job.clone(), shared.clock.monotonic());
             let task = running.spawn(one(kind.clone(), shared.clone(), handle.clone(), job, pass_timeout));
-            keys.insert(task.id(), key);
+            under_way.insert(task.id(), begun);
         }
         let until_due = match handle.lock().next_due() {
             Some(due) if leading => due.since(shared.clock.monotonic()),
@@ -49,7 +50,7 @@ pub(crate) async fn dispatch(
         tokio::select! {
             () = handle.bell.notified() => {}
             Some(ended) = running.join_next_with_id(), if !running.is_empty() => {
-                take_back(ended, &mut keys, kind.name(), &handle, &shared);
+                take_back(ended, &mut under_way, &*kind, &handle, &shared);
             }
             () = tokio::time::sleep(until_due.min(Duration::from_secs(1))) => {}
             // Whoever could stop us is gone: so are we, as in `run`.
@@ -57,21 +58,15 @@ pub(crate) async fn dispatch(
         }
     }
     while let Some(ended) = running.join_next_with_id().await {
-        take_back(ended, &mut keys, kind.name(), &handle, &shared);
+        take_back(ended, &mut under_way, &*kind, &handle, &shared);
     }
 }
 
 fn pop(handle: &QueueHandle, shared: &Shared) -> Option<Job<ObjectKey>> {
-    let mut queue = handle.lock();
-    let job = queue.pop(shared.clock.monotonic());
+    let mut job = handle.lock().pop(shared.clock.monotonic());
     let label = QueueLabel { name: handle.name };
-    shared
-        .metrics
-        .depth
-        .get_or_create(&label)
-        .set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
-    drop(queue);
-    if let Some(job) = &job {
+    if let Some(job) = &mut job {
+        handle.add_unserved(job);
         shared
             .metrics
             .queue_latency
@@ -107,16 +102,19 @@ async fn one(
         Ok(PassOutput(ended)) => ended,
         Err(_) => {
             tracing::error!(kind = kind.name(), key = %job.key, "the pass took longer than {} s; trying again", pass_timeout.as_secs());
+            let (shared, job) = (&shared, &job);
+            let took = shared.clock.monotonic().since(begun);
+            kind.lost(PassInput { shared, job }, Outcome::Timeout, took);
             pass::Ended {
                 finish: Finish::Failed,
-                result: "timeout",
+                outcome: Outcome::Timeout,
             }
         }
     };
     let now = shared.clock.monotonic();
     let label = ResultLabel {
         kind: kind.name(),
-        result: ended.result,
+        result: ended.outcome.label(),
     };
     shared.metrics.passes.get_or_create(&label).inc();
     shared
@@ -129,26 +127,34 @@ async fn one(
         .inflight
         .get_or_create(&KindLabel { kind: kind.name() })
         .dec();
+    if ended.outcome.verdict().is_none() {
+        handle.keep_unserved(&job);
+    }
     handle.lock().finish(&job.key, now, ended.finish);
 }
 
 /// A pass that panicked has not told the queue; nothing else may be lost by it.
 fn take_back(
     ended: Result<(Id, ()), tokio::task::JoinError>,
-    keys: &mut BTreeMap<Id, ObjectKey>,
-    kind: &'static str,
+    under_way: &mut BTreeMap<Id, (Job<ObjectKey>, Moment)>,
+    kind: &dyn AnyKind,
     handle: &QueueHandle,
-    shared: &Shared,
+    shared: &Arc<Shared>,
 ) {
     match ended {
-        Ok((id, ())) => drop(keys.remove(&id)),
+        Ok((id, ())) => drop(under_way.remove(&id)),
         Err(error) => {
-            if let Some(key) = keys.remove(&error.id()) {
-                tracing::error!(kind, %key, "a pass panicked: {error}; please report this as a bug");
-                let label = ResultLabel { kind, result: "panic" };
+            if let Some((job, begun)) = under_way.remove(&error.id()) {
+                let (key, name, now) = (&job.key, kind.name(), shared.clock.monotonic());
+                tracing::error!(kind = name, %key, "a pass panicked: {error}; please report this as a bug");
+                let label = ResultLabel {
+                    kind: name,
+                    result: Outcome::Panic.label(),
+                };
                 shared.metrics.passes.get_or_create(&label).inc();
-                shared.metrics.inflight.get_or_create(&KindLabel { kind }).dec();
-                handle.lock().finish(&key, shared.clock.monotonic(), Finish::Failed);
+                shared.metrics.inflight.get_or_create(&KindLabel { kind: name }).dec();
+                kind.lost(PassInput { shared, job: &job }, Outcome::Panic, now.since(begun));
+                handle.lock().finish(key, now, Finish::Failed);
             }
         }
     }

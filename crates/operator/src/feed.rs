@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use usher_engine::Moment;
 
 use crate::metrics::KindLabel;
 use crate::queue::Why;
@@ -23,11 +24,13 @@ pub(crate) async fn feed_in_order(
     synced: watch::Sender<Vec<ApiType>>,
 ) {
     let mut running = JoinSet::new();
+    let begun = shared.clock.monotonic();
     for kind in shared.view(|view| view.types().to_vec()) {
         let feed = Feed {
             shared: shared.clone(),
             health: health.clone(),
             synced: synced.clone(),
+            begun,
         };
         running.spawn(watches::run(
             shared.clients.watch.clone(),
@@ -48,6 +51,8 @@ struct Feed {
     shared: Arc<Shared>,
     health: Health,
     synced: watch::Sender<Vec<ApiType>>,
+    /// When the first list began.
+    begun: Moment,
 }
 
 /// A mapper or a derived value panicked: what it missed cannot be made up for in this process, only by reading all anew.
@@ -67,7 +72,9 @@ impl watches::Sink for Feed {
         let healed = matches!(event, Event::ListDone { .. } | Event::Resumed);
         let listed = matches!(event, Event::ListDone { .. });
         let label = KindLabel { kind: kind.kind };
+        let now = self.shared.clock.monotonic();
         let (outcome, unsynced, count) = self.shared.change(|view| {
+            view.tell_time(now);
             let outcome = view.apply(kind, event);
             let count = view.counts().find(|(t, _)| *t == kind).map_or(0, |(_, n)| n);
             (outcome, if listed { view.unsynced() } else { Vec::new() }, count)
@@ -91,6 +98,10 @@ impl watches::Sink for Feed {
         if listed {
             tracing::info!(kind = kind.kind, objects = count, "list complete");
             self.shared.metrics.lists.get_or_create(&label).inc();
+            if unsynced.is_empty() {
+                // Only the first time counts: later lists mend a broken watch.
+                let _ = self.shared.first_sync.set(now.since(self.begun));
+            }
             self.synced.send_replace(unsynced);
         }
     }

@@ -28,9 +28,11 @@ pub mod serve;
 mod shared;
 pub mod tls;
 pub mod trigger;
+pub mod turn;
 pub mod view;
 mod watch;
 pub mod webhook;
+pub mod window;
 pub mod written;
 
 pub use kind::Kind;

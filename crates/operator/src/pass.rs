@@ -14,7 +14,7 @@ use usher_engine::{ErrorClass, Finding, Next, ObjectKey, Plan, Step, Tell};
 
 pub use crate::api::Pass;
 use crate::error::Failure;
-use crate::kind::Kind;
+use crate::kind::{Kind, Outcome, Passed, PlanOf};
 use crate::metrics::{KindLabel, StepLabel};
 use crate::queue::{Finish, Job};
 use crate::record::Record;
@@ -27,21 +27,48 @@ const NOT_LEADING_AGAIN: Duration = Duration::from_millis(200);
 /// After a refusal that only a person can lift without our being told (rights, quota): look again this often.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 
-/// How a pass ended, for metrics.
+/// How a pass ended, for the queue and for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) finish: Finish,
-    pub(crate) result: &'static str,
+    pub(crate) outcome: Outcome,
 }
 
 impl Ended {
-    fn new(finish: Finish, result: &'static str) -> Self {
-        Self { finish, result }
+    fn new(finish: Finish, outcome: Outcome) -> Self {
+        Self { finish, outcome }
     }
 }
 
-/// Runs one pass of one resource.
+/// How far a pass came; what [`Kind::passed`] is told.
+struct Trail<K: Kind> {
+    planned: Option<(Arc<K::Resource>, PlanOf<K>)>,
+    reported: bool,
+}
+
+/// Runs one pass of one resource, and tells its kind how it went.
 pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<ObjectKey>) -> Ended {
+    let begun = shared.clock.monotonic();
+    let mut trail = Trail {
+        planned: None,
+        reported: false,
+    };
+    let ended = pipeline(kind, shared, job, &mut trail).await;
+    let now = shared.clock.monotonic();
+    let passed = Passed::<K> {
+        key: &job.key,
+        outcome: ended.outcome,
+        whys: &job.whys,
+        took: now.since(begun),
+        now,
+        planned: trail.planned.as_ref().map(|(resource, plan)| (&**resource, plan)),
+        reported: trail.reported,
+    };
+    shared.view(|view| kind.passed(view, &passed));
+    ended
+}
+
+async fn pipeline<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<ObjectKey>, trail: &mut Trail<K>) -> Ended {
     let reader = Reader {
         kind: K::NAME,
         key: job.key.clone(),
@@ -50,12 +77,12 @@ pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<Objec
 
     // 1. Only the leader acts.
     if !shared.may_act() {
-        return Ended::new(Finish::Again(NOT_LEADING_AGAIN), "not_leader");
+        return Ended::new(Finish::Again(NOT_LEADING_AGAIN), Outcome::NotLeader);
     }
 
     // And only when the server is ready for it: neither news nor the echo of what did get through ends a wait it asked for.
     if let Some(wait) = shared.held_back(&reader) {
-        return Ended::new(Finish::Again(wait), "held_back");
+        return Ended::new(Finish::Again(wait), Outcome::HeldBack);
     }
 
     // 2. Read your own writes. The echo wakes us again.
@@ -66,13 +93,13 @@ pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<Objec
             .stale_skips
             .get_or_create(&KindLabel { kind: K::NAME })
             .inc();
-        return Ended::new(Finish::Done, "stale");
+        return Ended::new(Finish::Done, Outcome::Stale);
     }
 
     // 3. Observe: first what needs I/O, then a consistent slice of the view.
     let Some(resource) = shared.view(|view| view.get::<K::Resource>(&job.key).cloned()) else {
         shared.forget(&reader);
-        return Ended::new(Finish::Done, "gone");
+        return Ended::new(Finish::Done, Outcome::Gone);
     };
     let fetched = match kind.fetch(&pass, &resource).await {
         Ok(fetched) => fetched,
@@ -86,23 +113,29 @@ pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<Objec
         let observation = kind.observe(view, resource, &fetched);
         Some((resource.clone(), kind.plan(resource, &observation, now)))
     });
-    let Some((resource, plan)) = planned else {
+    let Some(planned) = planned else {
         shared.forget(&reader);
-        return Ended::new(Finish::Done, "gone");
+        return Ended::new(Finish::Done, Outcome::Gone);
     };
+    let (resource, plan) = &*trail.planned.insert(planned);
 
     // 5. Record: one status write, if it says something new.
     let mut again = plan.next;
-    match record(kind, &pass, &resource, &plan.status).await {
+    let recorded = match record(kind, &pass, resource, &plan.status).await {
+        Ok(recorded) => recorded,
+        Err(failure) => return failed(&pass, &**resource, K::NAME, "status", &failure),
+    };
+    trail.reported = matches!(recorded, Recorded::Written);
+    match recorded {
         // 6. Tell: events for what is new, only after what they speak of is on record.
-        Ok(Recorded::Written | Recorded::Unchanged) => tell(&pass, &*resource, &plan.findings),
-        Ok(Recorded::Later(wait)) => again = again.sooner(Next::After(wait)),
-        Err(failure) => return failed(&pass, &*resource, K::NAME, "status", &failure),
+        Recorded::Written | Recorded::Unchanged => tell(kind, &pass, resource, &plan.findings),
+        Recorded::Later(wait) => again = again.sooner(Next::After(wait)),
     }
 
     // 7. Act, in order; the first failure ends the pass.
     for step in &plan.steps {
-        let outcome = kind.act(&pass, &resource, step).await;
+        pass.set_rank(kind.rank(Some(step), &plan.status));
+        let outcome = kind.act(&pass, resource, step).await;
         let result = outcome.as_ref().map_or_else(Failure::label, |()| "done");
         shared
             .metrics
@@ -115,15 +148,15 @@ pub(crate) async fn run<K: Kind>(kind: &K, shared: &Arc<Shared>, job: &Job<Objec
             .inc();
         match outcome {
             Ok(()) => tracing::debug!(kind = K::NAME, key = %job.key, step = step.name(), "{}", step.describe()),
-            Err(failure) => return failed(&pass, &*resource, K::NAME, step.name(), &failure),
+            Err(failure) => return failed(&pass, &**resource, K::NAME, step.name(), &failure),
         }
     }
 
     // 8. And again, when something changes or the plan's time is up.
     shared.succeeded(&reader);
     match again {
-        Next::OnChange => Ended::new(Finish::Done, "success"),
-        Next::After(wait) => Ended::new(Finish::Again(wait), "success"),
+        Next::OnChange => Ended::new(Finish::Done, Outcome::Success),
+        Next::After(wait) => Ended::new(Finish::Again(wait), Outcome::Success),
     }
 }
 
@@ -135,9 +168,9 @@ fn failed<R: Record>(pass: &Pass, resource: &R, kind: &'static str, doing: &'sta
         Failure::Conflict { .. } | Failure::Exists { .. } | Failure::Gone { .. } => {
             tracing::debug!(kind, %key, doing, "{failure}");
             let awaited = pass.shared().unseen(pass.reader()).is_some();
-            return Ended::new(if awaited { Finish::Done } else { Finish::Failed }, "moved");
+            return Ended::new(if awaited { Finish::Done } else { Finish::Failed }, Outcome::Moved);
         }
-        Failure::NotLeader { .. } => return Ended::new(Finish::Again(NOT_LEADING_AGAIN), "not_leader"),
+        Failure::NotLeader { .. } => return Ended::new(Finish::Again(NOT_LEADING_AGAIN), Outcome::NotLeader),
         Failure::TooMany { wait, .. } => {
             pass.shared().hold_back(pass.reader(), *wait);
             Finish::RetryAfter(*wait)
@@ -156,7 +189,7 @@ fn failed<R: Record>(pass: &Pass, resource: &R, kind: &'static str, doing: &'sta
         pass.shared()
             .tell_failure(pass.reader(), R::TYPE, resource.meta(), &failure.to_string());
     }
-    Ended::new(finish, "error")
+    Ended::new(finish, Outcome::Error)
 }
 
 enum Recorded {
@@ -202,6 +235,7 @@ async fn record<K: Kind>(
             return Ok(Recorded::Later(due.since(now)));
         }
     }
+    pass.set_rank(kind.rank(None, status));
     let answer = pass.replace_status(K::Resource::TYPE, meta, body).await?;
     shared.note_reported(
         reader,
@@ -228,11 +262,13 @@ fn is_empty(body: &Value) -> bool {
 }
 
 /// Events for findings that were not there in the pass before.
-fn tell<R: Record>(pass: &Pass, resource: &R, findings: &[Finding]) {
-    for finding in pass.shared().news(pass.reader(), findings) {
+fn tell<K: Kind>(kind: &K, pass: &Pass, resource: &K::Resource, findings: &[Finding]) {
+    let shared = pass.shared();
+    for finding in shared.news(pass.reader(), findings) {
+        let (of, reason) = (K::Resource::TYPE, finding.reason);
+        let within = shared.view(|view| kind.within(view, resource, reason));
         let warning = finding.tell == Tell::Warning;
-        pass.shared()
-            .emit(R::TYPE, resource.meta(), finding.reason, &finding.message, warning);
+        shared.emit(of, resource.meta(), within.as_ref(), reason, &finding.message, warning);
     }
 }
 

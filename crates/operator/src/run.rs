@@ -24,7 +24,7 @@ use crate::events::{self, EventSettings, EventSink, EventWriter};
 use crate::feed::feed_in_order;
 use crate::leadership::SharedLeadership;
 use crate::lease::{self, LeaseConfig};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Present};
 use crate::pass::Preview;
 use crate::port::{Port, PortSettings};
 use crate::queue::{Queue, QueueConfig};
@@ -32,6 +32,7 @@ use crate::serve::{self, Health};
 use crate::shared::{Clients, Parts, QueueHandle, Shared};
 use crate::tls::TlsError;
 use crate::view::View;
+use crate::window::Window;
 
 /// How long passes under way may take to finish after the stop signal. Less than Kubernetes' 30 s grace period.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -195,7 +196,10 @@ impl Operator {
             queues.insert(kind.name(), Arc::new(QueueHandle::new(name, Queue::new(config))));
         }
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = Metrics::register(
+            &mut registry,
+            queues.values().map(|handle: &Arc<QueueHandle>| handle.name),
+        );
         let health = Health::new();
         for kind in view.types() {
             health.set(kind.plural, Err(format!("{} are not listed yet", kind.plural)));
@@ -210,10 +214,16 @@ impl Operator {
             events,
             writes_at_once: settings.writes_at_once,
         });
+        let shared = Arc::new(shared);
+        registry.register_collector(Box::new(Present(shared.clone())));
+        let window = Window::new(shared.clone());
+        for kind in &kinds {
+            kind.measure(&mut registry, &window);
+        }
         Self {
             kinds,
             settings,
-            shared: Arc::new(shared),
+            shared,
             registry: Arc::new(registry),
             health,
             lease_client,

@@ -5,19 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use usher_engine::hash::CanonicalHash;
 use usher_engine::{Finding, Moment, ObjectKey, Tell};
 
 use crate::clock::Clock;
-use crate::events::{About, EventSink};
+use crate::events::{About, EventSink, Within};
 use crate::leadership::SharedLeadership;
 use crate::metrics::{Metrics, QueueLabel};
-use crate::queue::{Queue, Why};
+use crate::queue::{Job, Queue, Why};
 use crate::record::{ApiType, Meta};
+use crate::turn::Turnstile;
 use crate::view::{View, Wake};
 use crate::written::{Expect, Reader, Written};
 
@@ -50,6 +51,8 @@ pub(crate) struct Reported {
 pub(crate) struct QueueHandle {
     pub(crate) name: &'static str,
     queue: Mutex<Queue<ObjectKey>>,
+    /// What asked for passes that were put off. Each is followed by another pass, which serves it.
+    unserved: Mutex<BTreeMap<ObjectKey, Vec<(Why, u32)>>>,
     pub(crate) bell: Notify,
 }
 
@@ -58,7 +61,23 @@ impl QueueHandle {
         Self {
             name,
             queue: Mutex::new(queue),
+            unserved: Mutex::default(),
             bell: Notify::new(),
+        }
+    }
+
+    /// The pass was put off: what asked for it is still to be served.
+    pub(crate) fn keep_unserved(&self, job: &Job<ObjectKey>) {
+        lock(&self.unserved).insert(job.key.clone(), job.whys.clone());
+    }
+
+    /// This pass serves also what asked for those before it that were put off.
+    pub(crate) fn add_unserved(&self, job: &mut Job<ObjectKey>) {
+        for (why, times) in lock(&self.unserved).remove(&job.key).unwrap_or_default() {
+            match job.whys.iter_mut().find(|(present, _)| *present == why) {
+                Some((_, present)) => *present = present.saturating_add(times),
+                None => job.whys.push((why, times)),
+            }
         }
     }
 
@@ -80,7 +99,9 @@ pub(crate) struct Shared {
     pub(crate) leadership: SharedLeadership,
     pub(crate) metrics: Metrics,
     pub(crate) events: EventSink,
-    pub(crate) writes_at_once: Semaphore,
+    pub(crate) turnstile: Turnstile,
+    /// How long the first lists took, once all are in.
+    pub(crate) first_sync: OnceLock<Duration>,
 }
 
 /// What [`Shared`] is made of.
@@ -132,7 +153,8 @@ impl Shared {
             leadership,
             metrics,
             events,
-            writes_at_once: Semaphore::new(writes_at_once),
+            turnstile: Turnstile::new(writes_at_once),
+            first_sync: OnceLock::new(),
         }
     }
 
@@ -241,7 +263,7 @@ impl Shared {
     pub(crate) fn tell_failure(&self, reader: &Reader, kind: ApiType, meta: &Meta, note: &str) {
         let before = lock(&self.failed).insert(reader.clone(), note.to_owned());
         if before.as_deref() != Some(note) {
-            self.emit(kind, meta, "StepFailed", note, true);
+            self.emit(kind, meta, None, "StepFailed", note, true);
         }
     }
 
@@ -267,17 +289,21 @@ impl Shared {
         lock(&self.failed).remove(reader);
     }
 
-    pub(crate) fn emit(&self, kind: ApiType, meta: &Meta, reason: &'static str, note: &str, warning: bool) {
-        let about = About {
-            api_version: kind.api_version(),
-            kind: kind.kind.to_owned(),
-            key: meta.key.clone(),
-            uid: meta.uid.to_string(),
-            resource_version: meta.revision.to_string(),
-        };
-        self.events.tell(&about, reason, note, warning, "Reconcile");
-        self.metrics
-            .events_shed
-            .set(i64::try_from(self.events.shed()).unwrap_or(i64::MAX));
+    pub(crate) fn emit(
+        &self,
+        kind: ApiType,
+        meta: &Meta,
+        within: Option<&Within>,
+        reason: &'static str,
+        note: &str,
+        warning: bool,
+    ) {
+        let about = About::of(kind, meta);
+        match within {
+            Some(within) => self
+                .events
+                .tell_within(&about, within, reason, note, warning, "Reconcile"),
+            None => self.events.tell(&about, reason, note, warning, "Reconcile"),
+        }
     }
 }

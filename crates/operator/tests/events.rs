@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use usher_engine::ObjectKey;
 use usher_operator::clock::SystemClock;
-use usher_operator::events::{self, About, EventSettings, EventSink, EventWriter};
+use usher_operator::events::{self, About, EventSettings, EventSink, EventWriter, Limits, Within};
 
 /// Notes every request; answers from the list, then with success. Answers nothing while shut.
 #[derive(Clone, Default)]
@@ -56,11 +56,11 @@ impl Notebook {
     }
 
     fn open(&self) -> (EventSink, EventWriter) {
-        events::open(
-            self.client(),
-            EventSettings::new("usher-0"),
-            Arc::new(SystemClock::new()),
-        )
+        self.open_with(EventSettings::new("usher-0"))
+    }
+
+    fn open_with(&self, settings: EventSettings) -> (EventSink, EventWriter) {
+        events::open(self.client(), settings, Arc::new(SystemClock::new()))
     }
 
     fn asked(&self) -> Vec<(String, Value)> {
@@ -96,6 +96,16 @@ fn pool() -> About {
         key: ObjectKey::new("team-a", "pool").unwrap(),
         uid: "uid-1".into(),
         resource_version: "42".into(),
+    }
+}
+
+fn within() -> Within {
+    Within {
+        about: About {
+            uid: "uid-2".into(),
+            ..pool()
+        },
+        words: Some(["claim bound", "claims bound"]),
     }
 }
 
@@ -231,7 +241,7 @@ async fn a_storm_is_written_within_its_burst() {
     let (sink, writer) = notebook.open();
     let (stop, stopping) = watch::channel(false);
     for n in 0..1_000 {
-        sink.tell_within(&pool(), &pool(), "SubnetAllocated", &n.to_string(), false, "Allocate");
+        sink.tell_within(&pool(), &within(), "SubnetAllocated", &n.to_string(), false, "Allocate");
     }
     let task = tokio::spawn(writer.run(stopping));
     eventually("all told things are judged", async || {
@@ -241,6 +251,53 @@ async fn a_storm_is_written_within_its_burst() {
     stop.send(true).unwrap();
     task.await.unwrap();
     assert!((100..200).contains(&sink.written()), "{} written", sink.written());
+}
+
+/// Most find no place in the queue and never reach the judge. They are summed up all the same.
+#[tokio::test]
+async fn what_finds_no_place_in_the_queue_is_summed_up_too() {
+    const TOLD: u64 = 5_000;
+    let notebook = Notebook::default();
+    let (sink, writer) = notebook.open_with(EventSettings {
+        limits: Limits {
+            summary_every: Duration::from_millis(50),
+            ..Limits::default()
+        },
+        ..EventSettings::new("usher-0")
+    });
+    let (stop, stopping) = watch::channel(false);
+    for n in 0..TOLD {
+        sink.tell_within(&pool(), &within(), "SubnetAllocated", &n.to_string(), false, "Allocate");
+    }
+    assert_eq!(sink.shed(), TOLD - 1_024);
+    let task = tokio::spawn(writer.run(stopping));
+    let summed = || -> u64 {
+        let notes = notebook
+            .asked()
+            .into_iter()
+            .filter(|(_, event)| event["regarding"]["uid"] == "uid-2");
+        let count = |event: &Value| {
+            event["note"]
+                .as_str()?
+                .split_once(" claims bound, ")?
+                .0
+                .parse::<u64>()
+                .ok()
+        };
+        notes.filter_map(|(_, event)| count(&event)).sum()
+    };
+    eventually("all that was left out is summed up", async || {
+        sink.shed() > TOLD - 1_024 && summed() == sink.shed() && sink.shed_of(&["SubnetPool"]) == sink.shed()
+    })
+    .await;
+    stop.send(true).unwrap();
+    task.await.unwrap();
+    let one_by_one = notebook
+        .asked()
+        .iter()
+        .filter(|(_, event)| event["regarding"]["uid"] == "uid-1")
+        .count() as u64;
+    assert_eq!(one_by_one + summed(), TOLD, "nothing is lost in silence");
 }
 
 /// A client of the real API server.

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use prometheus_client::registry::Registry;
 use usher_engine::Plan;
 use usher_operator::error::Failure;
-use usher_operator::kind::{Kind, Pace};
+use usher_operator::events::Within;
+use usher_operator::kind::{Kind, Pace, Passed};
 use usher_operator::pass::Pass;
 use usher_operator::queue::Why;
+use usher_operator::turn::Rank;
 use usher_operator::view::{View, Wake};
+use usher_operator::window::Window;
 
 use crate::api::{SubnetClaimStatus, SubnetPhase, SubnetPoolClaimStatus, SubnetPoolStatus, SubnetStatus};
 use crate::ledger::{Account, Ledger};
@@ -17,7 +21,7 @@ use crate::plan::pool::{self, Limits, PoolStep, PoolView};
 use crate::plan::pool_claim::{self, PoolClaimStep, PoolClaimView};
 use crate::plan::subnet::{self, SubnetStep, SubnetView};
 use crate::records::{ClaimRecord, PoolClaimRecord, PoolRecord, SubnetRecord};
-use crate::{act, observe, wake};
+use crate::{act, metrics, observe, rank, tell, wake};
 
 /// Name of the pool kind.
 pub const POOL: &str = "SubnetPool";
@@ -57,6 +61,15 @@ impl Kind for Pools {
 
     fn register(&self, view: &mut View) {
         wake::register(view);
+        metrics::register(view);
+    }
+
+    fn measure(&self, registry: &mut Registry, window: &Window) {
+        metrics::measure(registry, window);
+    }
+
+    fn passed(&self, view: &View, pass: &Passed<'_, Self>) {
+        metrics::pool_passed(view, pass);
     }
 
     async fn fetch(&self, _: &Pass, _: &PoolRecord) -> Result<(), Failure> {
@@ -76,6 +89,10 @@ impl Kind for Pools {
 
     async fn act(&self, pass: &Pass, pool: &PoolRecord, step: &PoolStep) -> Result<(), Failure> {
         act::pool::step(pass, pool, step).await
+    }
+
+    fn rank(&self, step: Option<&PoolStep>, _: &SubnetPoolStatus) -> Rank {
+        rank::pool(step)
     }
 
     fn pace(&self) -> Pace {
@@ -130,11 +147,16 @@ impl Kind for Claims {
         act::claim::step(pass, claim, step).await
     }
 
-    fn recorded(&self, _: &mut View, claim: &ClaimRecord, status: &SubnetClaimStatus, _: u64) -> Vec<Wake> {
-        if let Some(cidr) = &status.allocated_cidr {
-            tracing::info!(claim = %claim.meta.key, pool = &*claim.pool, %cidr, "bound");
-        }
-        Vec::new()
+    fn rank(&self, step: Option<&ClaimStep>, status: &SubnetClaimStatus) -> Rank {
+        rank::claim(step, status)
+    }
+
+    fn within(&self, view: &View, claim: &ClaimRecord, reason: &'static str) -> Option<Within> {
+        tell::within(view, &claim.meta.key, &claim.pool, reason)
+    }
+
+    fn passed(&self, view: &View, pass: &Passed<'_, Self>) {
+        metrics::claim_passed(view, pass);
     }
 }
 
@@ -168,6 +190,18 @@ impl Kind for Subnets {
 
     async fn act(&self, pass: &Pass, subnet: &SubnetRecord, step: &SubnetStep) -> Result<(), Failure> {
         act::subnet::step(pass, subnet, step).await
+    }
+
+    fn rank(&self, step: Option<&SubnetStep>, status: &SubnetStatus) -> Rank {
+        rank::subnet(step, status)
+    }
+
+    fn within(&self, view: &View, subnet: &SubnetRecord, reason: &'static str) -> Option<Within> {
+        tell::within(view, &subnet.meta.key, &subnet.pool, reason)
+    }
+
+    fn passed(&self, view: &View, pass: &Passed<'_, Self>) {
+        metrics::subnet_passed(view, pass);
     }
 
     /// R19: the claim is bound on the answer of the commit, without waiting for its echo.
@@ -230,5 +264,9 @@ impl Kind for PoolClaims {
 
     async fn act(&self, pass: &Pass, claim: &PoolClaimRecord, step: &PoolClaimStep) -> Result<(), Failure> {
         act::pool_claim::step(pass, claim, step).await
+    }
+
+    fn rank(&self, _: Option<&PoolClaimStep>, _: &SubnetPoolClaimStatus) -> Rank {
+        rank::POOL_CLAIM
     }
 }

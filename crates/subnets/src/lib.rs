@@ -1,7 +1,8 @@
 //! Hierarchical IP pools (`plexaubnet.io`): SubnetPool, SubnetPoolClaim, SubnetClaim, Subnet.
 //!
 //! The rooms: [`api`] (types and schema), [`records`] (what the view keeps of them), [`ledger`] (address maps derived from
-//! the view), [`answers`] (what was asked past the view), [`observe`], [`plan`] (pure), [`act`], [`objects`] (pure), [`wake`]; [`kinds`] names them to the runtime.
+//! the view), [`answers`] (what was asked past the view), [`observe`], [`plan`] (pure), [`act`], [`objects`] (pure),
+//! [`wake`], [`rank`], [`tell`], [`metrics`]; [`kinds`] names them to the runtime.
 
 pub mod act;
 pub mod answers;
@@ -9,10 +10,13 @@ pub mod api;
 pub mod explain;
 pub mod kinds;
 pub mod ledger;
+pub mod metrics;
 pub mod objects;
 pub mod observe;
 pub mod plan;
+pub mod rank;
 pub mod records;
+pub mod tell;
 pub mod wake;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;

@@ -28,6 +28,10 @@ pub const BY_PARENT: &str = "parent";
 /// A pool's counters changed: its status is due, together with whatever else happens in this time.
 const COUNTERS_DUE: Duration = Duration::from_millis(50);
 
+/// What wakes a pool beside rows 1 to 6 has words of its own: metrics count `create`, `update`, `delete` and `external`.
+const ITS_CLAIMS: Why = Why("claim");
+const ITS_HOLDER: Why = Why("holder");
+
 /// Declares what the view keeps, and who is woken by what. Subnets are listed first, then pools, claims and pool claims:
 /// what names an owner is listed before its owner, so that an owner missing from its own list is gone for good.
 pub fn register(view: &mut View) {
@@ -90,7 +94,16 @@ fn subnet_changed(view: &View, change: &Change<SubnetRecord>) -> Vec<Wake> {
     let versions = || [old, new].into_iter().flatten();
     // Row 1: its pool, old and new; by a status alone only the counters.
     let substantial = substantial(old.map(|s| &s.meta), new.map(|s| &s.meta));
-    for pool in versions().filter_map(|s| s.meta.key.sibling(&s.pool)) {
+    for (subnet, pool) in versions().filter_map(|s| Some((s, s.meta.key.sibling(&s.pool)?))) {
+        if substantial {
+            tracing::debug!(
+                ns = pool.namespace(),
+                pool = pool.name(),
+                event = why.0,
+                subnet = subnet.meta.key.name(),
+                "parent_pool_mapped"
+            );
+        }
         wakes.push(if substantial {
             Wake::now(POOL, pool, why)
         } else {
@@ -147,7 +160,7 @@ fn held(view: &View, holder: &SubnetRecord, why: Why) -> Vec<Wake> {
     let children = ledger.flat_map(|ledger| ledger.children(&holder.cluster_id));
     let mut wakes = Vec::new();
     for pool in children.filter(|pool| pool.meta.key.namespace() == holder.meta.key.namespace()) {
-        wakes.push(Wake::now(POOL, pool.meta.key.clone(), why));
+        wakes.push(Wake::now(POOL, pool.meta.key.clone(), ITS_HOLDER));
         wakes.extend(pool_claim_of(&pool.meta.key, pool.owner.as_ref(), why));
         wakes.extend(dependants(view, &pool.meta.key, why));
     }
@@ -236,8 +249,10 @@ fn pool_changed(view: &View, change: &Change<PoolRecord>) -> Vec<Wake> {
         .filter_map(|p| key.sibling(p.parent.as_deref()?));
     wakes.extend(parents.map(|parent| Wake::now(POOL, parent, why)));
     // Row 4: itself, its child pools, its Subnets that are not settled, and (row 10) its queue.
-    if change.new.is_some() {
-        wakes.push(Wake::now(POOL, key.clone(), why));
+    // Row 5: somebody asked from outside, by the annotation that the trigger over HTTP sets too.
+    if let Some(new) = new {
+        let asked = old.is_some_and(|old| new.recalculate.is_some() && new.recalculate != old.recalculate);
+        wakes.push(Wake::now(POOL, key.clone(), if asked { Why::EXTERNAL } else { why }));
     }
     let children = view.by::<PoolRecord>(BY_PARENT, key.namespace(), key.name());
     wakes.extend(children.map(|child| Wake::now(POOL, child.meta.key.clone(), why)));
@@ -272,7 +287,7 @@ fn claim_changed(view: &View, change: &Change<ClaimRecord>) -> Vec<Wake> {
         }
         // Row 7: its pool, old and new, and the Subnets it owns.
         if substantial(old.map(|c| &c.meta), new.map(|c| &c.meta)) {
-            wakes.extend(pool.map(|pool| Wake::now(POOL, pool, why)));
+            wakes.extend(pool.map(|pool| Wake::now(POOL, pool, ITS_CLAIMS)));
             let owned = view.by::<SubnetRecord>(BY_OWNER, key.namespace(), &claim.meta.uid);
             wakes.extend(owned.map(|subnet| Wake::now(SUBNET, subnet.meta.key.clone(), why)));
         }
@@ -293,7 +308,7 @@ fn pool_claim_changed(view: &View, change: &Change<PoolClaimRecord>) -> Vec<Wake
         let claims = view.by::<ClaimRecord>(BY_OWNER, key.namespace(), &claim.meta.uid);
         wakes.extend(claims.map(|claim| Wake::now(CLAIM, claim.meta.key.clone(), why)));
         let pools = view.by::<PoolRecord>(BY_OWNER, key.namespace(), &claim.meta.uid);
-        wakes.extend(pools.map(|pool| Wake::now(POOL, pool.meta.key.clone(), why)));
+        wakes.extend(pools.map(|pool| Wake::now(POOL, pool.meta.key.clone(), ITS_CLAIMS)));
     }
     wakes
 }

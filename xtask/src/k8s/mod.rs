@@ -91,7 +91,7 @@ impl K8s {
                 durable,
                 no_controller_manager,
             } => {
-                let tools = setup::ensure()?;
+                let tools = setup::ensure(&[setup::Set::Kubernetes])?;
                 let wanted = Wanted {
                     durable,
                     controllers: !no_controller_manager,

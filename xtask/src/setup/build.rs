@@ -1,10 +1,10 @@
-//! Building the servers from Go modules: minutes of work, done once per set of pins.
+//! Building programs from Go modules: minutes of work, done once per set of pins.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-use super::pins::{Pins, Program, module};
+use super::pins::{Pins, Program, Set};
 use super::{go, version};
 use crate::error::{Error, Result};
 use crate::paths;
@@ -26,10 +26,9 @@ pub(super) fn build(pins: &Pins, programs: &[Program], tools: &Path, home: &Path
     let packages: Vec<_> = programs.iter().map(|program| program.package()).collect();
     let stale = fetch_sources(&go, pins, &packages, &partial)?;
 
-    let label = format!("building Kubernetes {} and etcd {}", pins.kubernetes, pins.etcd);
-    let mut progress = Progress::start(label);
+    let mut progress = Progress::start(format!("building {}", pins.label()));
     progress.expect(stale);
-    let mut command = go_command(&go, &partial);
+    let mut command = go_command(&go, pins.set, &partial);
     command
         .args(["build", "-v"])
         .args(pins.flags())
@@ -58,10 +57,10 @@ pub(super) fn build(pins: &Pins, programs: &[Program], tools: &Path, home: &Path
 
 /// Downloads every module that is needed and tells how many packages are to be compiled.
 fn fetch_sources(go: &Path, pins: &Pins, packages: &[&str], partial: &Path) -> Result<u64> {
-    let mut progress = Progress::start("fetching the servers' Go modules");
+    let mut progress = Progress::start(format!("fetching the Go modules of {}", pins.label()));
     let list = partial.join("packages.txt");
     let file = File::create(&list).map_err(Error::at("create", &list))?;
-    let mut command = go_command(go, partial);
+    let mut command = go_command(go, pins.set, partial);
     command.args(["list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"]);
     command.args(pins.flags()).args(packages).stdout(file);
     run(&mut command, &mut progress)?;
@@ -69,10 +68,10 @@ fn fetch_sources(go: &Path, pins: &Pins, packages: &[&str], partial: &Path) -> R
     Ok(paths::read(&list)?.lines().count().try_into().unwrap_or(u64::MAX))
 }
 
-fn go_command(go: &Path, partial: &Path) -> Command {
+fn go_command(go: &Path, set: Set, partial: &Path) -> Command {
     let mut command = Command::new(go);
     command
-        .current_dir(module())
+        .current_dir(set.module())
         .env("CGO_ENABLED", "0")
         // Flags from elsewhere would build something the cache key does not tell.
         .env("GOFLAGS", "")

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::pins::module;
+use super::pins::Set;
 use super::version::{self, Version};
 use crate::error::{Error, Result};
 use crate::paths;
@@ -34,7 +34,7 @@ pub(super) fn find_or_fetch(tools: &Path) -> Result<PathBuf> {
 }
 
 fn fetch(tools: &Path, why: &str) -> Result<PathBuf> {
-    let requirements = module().join(REQUIREMENTS);
+    let requirements = Set::Kubernetes.module().join(REQUIREMENTS);
     let pinned = paths::read(&requirements)?;
     let version = pinned
         .split_whitespace()

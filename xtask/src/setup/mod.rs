@@ -1,9 +1,9 @@
-//! `cargo xtask setup`: etcd, kube-apiserver, kube-controller-manager and kubectl, ready to run.
+//! `cargo xtask setup`: etcd, kube-apiserver, kube-controller-manager, kubectl and promtool, ready to run.
 //!
-//! A fitting program on PATH is taken as it is; the others are built from the Go modules pinned in `xtask/k8s`. Results
-//! live in `CACHE/tools/KEY/NAME`, where KEY covers versions, checksums and flags ([`pins`]). One build at a time, under
-//! a lock; a program appears in its folder by a rename, whole or not at all. `CACHE/tools/KEY/bin` links to each program
-//! wherever it is, for people and tests that want one folder for all four.
+//! A fitting program on PATH is taken as it is; the others are built from the Go modules pinned in `xtask/k8s` and
+//! `xtask/promtool`. Results live in `CACHE/tools/KEY/NAME`, where KEY covers versions, checksums and flags ([`pins`]). One
+//! build at a time, under a lock; a program appears in its folder by a rename, whole or not at all. `CACHE/tools/KEY/bin` of
+//! the servers links to each program wherever it is, for people and tests that want one folder for all of them.
 
 mod build;
 mod go;
@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pins::Pins;
-pub(crate) use pins::Program;
+pub(crate) use pins::{Program, Set};
 pub(crate) use version::Version;
 
 use crate::error::{Error, Result};
 use crate::progress::{self, Progress};
 use crate::{interrupt, paths};
 
-/// The four programs, each with where it comes from.
+/// The programs, each with where it comes from.
 #[derive(Debug)]
 pub(crate) struct Tools {
     /// A folder that has all of them by name.
@@ -67,20 +67,32 @@ impl Tools {
     }
 }
 
-/// Gets what is missing; a fraction of a second when nothing is.
-pub(crate) fn ensure() -> Result<Tools> {
-    let pins = Pins::read()?;
+/// Gets what is missing of these sets; a fraction of a second when nothing is. Whoever only wants servers need not wait for
+/// the rest.
+pub(crate) fn ensure(sets: &[Set]) -> Result<Tools> {
     let tools = paths::cache()?.join("tools");
-    let home = tools.join(&pins.key);
-    let bin = home.join("bin");
+    let bin = tools.join(Pins::read(Set::Kubernetes)?.key).join("bin");
     paths::create_folder(&bin)?;
+    let mut found = Vec::new();
+    for set in sets {
+        found.extend(ensure_set(*set, &tools)?);
+    }
+    for tool in &found {
+        link(&tool.path, &bin.join(tool.program.name()))?;
+    }
+    Ok(Tools { bin, found })
+}
 
-    let installed: Vec<Tool> = Program::ALL
-        .into_iter()
-        .filter_map(|program| installed(program, &tools))
+fn ensure_set(set: Set, tools: &Path) -> Result<Vec<Tool>> {
+    let pins = Pins::read(set)?;
+    let home = tools.join(&pins.key);
+    paths::create_folder(&home)?;
+    let programs = set.programs().iter().copied();
+    let installed: Vec<Tool> = programs
+        .clone()
+        .filter_map(|program| installed(program, tools))
         .collect();
-    let wanted: Vec<Program> = Program::ALL
-        .into_iter()
+    let wanted: Vec<Program> = programs
         .filter(|&program| !installed.iter().any(|tool| tool.program == program))
         .collect();
     let missing = || {
@@ -94,21 +106,16 @@ pub(crate) fn ensure() -> Result<Tools> {
         // Whoever held the lock may have built them.
         let missing: Vec<Program> = missing().collect();
         if !missing.is_empty() {
-            build::build(&pins, &missing, &tools, &home)?;
+            build::build(&pins, &missing, tools, &home)?;
         }
     }
-
     let built = wanted.into_iter().map(|program| Tool {
         program,
         path: home.join(program.name()),
         version: pins.of(program),
         origin: Origin::Built,
     });
-    let found: Vec<Tool> = installed.into_iter().chain(built).collect();
-    for tool in &found {
-        link(&tool.path, &bin.join(tool.program.name()))?;
-    }
-    Ok(Tools { bin, found })
+    Ok(installed.into_iter().chain(built).collect())
 }
 
 /// The program on PATH, if it is new enough. One of ours (tests put our `bin` on PATH) is not an installed one.
@@ -128,7 +135,7 @@ fn lock(path: &Path) -> Result<File> {
     if file.try_lock().is_ok() {
         return Ok(file);
     }
-    let mut progress = Progress::start("another run is building the servers; waiting for it");
+    let mut progress = Progress::start("another run is building; waiting for it");
     loop {
         interrupt::pause(Duration::from_millis(200))?;
         match file.try_lock() {
@@ -154,8 +161,8 @@ fn link(target: &Path, link: &Path) -> Result<()> {
 }
 
 pub(crate) fn command() -> Result<()> {
-    let tools = ensure()?;
-    progress::line("the servers for the tests are ready");
+    let tools = ensure(&Set::ALL)?;
+    progress::line("the programs for the tests are ready");
     tools.describe();
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! Which servers are built, and how: the versions in `xtask/k8s/go.mod`, the checksums in its `go.sum`, and the flags
-//! here. Together they make the cache key, so a changed pin is a new folder and an old build is never taken for it.
+//! What is built, and how: the versions in a module's `go.mod`, the checksums in its `go.sum`, and the flags here. Together
+//! they make the cache key, so a changed pin is a new folder and an old build is never taken for it. Each set of programs
+//! has a module and a key of its own: what changes in one leaves the other's build alone.
 
 use std::path::PathBuf;
 
@@ -15,17 +16,51 @@ pub(crate) enum Program {
     ApiServer,
     ControllerManager,
     Kubectl,
+    Promtool,
+}
+
+/// Programs that are built together, from one Go module of this repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Set {
+    /// The control plane that tests run against.
+    Kubernetes,
+    /// What runs the tests of the alert rules.
+    Prometheus,
+}
+
+impl Set {
+    pub(crate) const ALL: [Self; 2] = [Self::Kubernetes, Self::Prometheus];
+
+    pub(super) const fn programs(self) -> &'static [Program] {
+        match self {
+            Self::Kubernetes => &[
+                Program::Etcd,
+                Program::ApiServer,
+                Program::ControllerManager,
+                Program::Kubectl,
+            ],
+            Self::Prometheus => &[Program::Promtool],
+        }
+    }
+
+    /// The Go module, in this repository.
+    pub(super) fn module(self) -> PathBuf {
+        let folder = match self {
+            Self::Kubernetes => "xtask/k8s",
+            Self::Prometheus => "xtask/promtool",
+        };
+        paths::repository().join(folder)
+    }
 }
 
 impl Program {
-    pub(crate) const ALL: [Self; 4] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Kubectl];
-
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
+            Self::Promtool => "promtool",
         }
     }
 
@@ -35,6 +70,7 @@ impl Program {
             Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
         }
     }
 
@@ -60,36 +96,38 @@ impl Program {
             Self::Etcd => Version::new(3, 5, 0),
             Self::ApiServer | Self::ControllerManager => Version::new(1, 33, 0),
             Self::Kubectl => Version::new(1, 31, 0),
+            Self::Promtool => Version::new(3, 0, 0),
         }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pins {
-    pub(super) kubernetes: Version,
-    pub(super) etcd: Version,
-    /// `k8s-1.36.3-etcd-3.6.16-0123456789ab`
+    pub(super) set: Set,
+    /// Kubernetes and etcd, or Prometheus.
+    versions: Vec<Version>,
+    /// `k8s-1.36.3-etcd-3.6.16-0123456789ab`, `promtool-3.15.0-0123456789ab`
     pub(super) key: String,
 }
 
-/// The Go module of the servers.
-pub(super) fn module() -> PathBuf {
-    paths::repository().join("xtask/k8s")
-}
-
 impl Pins {
-    pub(super) fn read() -> Result<Self> {
-        let go_mod = paths::read(&module().join("go.mod"))?;
-        let go_sum = paths::read(&module().join("go.sum"))?;
-        Self::from_texts(&go_mod, &go_sum)
+    pub(super) fn read(set: Set) -> Result<Self> {
+        let go_mod = paths::read(&set.module().join("go.mod"))?;
+        let go_sum = paths::read(&set.module().join("go.sum"))?;
+        Self::from_texts(set, &go_mod, &go_sum)
     }
 
-    fn from_texts(go_mod: &str, go_sum: &str) -> Result<Self> {
-        let kubernetes = required(go_mod, "k8s.io/kubernetes")?;
-        let etcd = required(go_mod, "go.etcd.io/etcd/server/v3")?;
+    fn from_texts(set: Set, go_mod: &str, go_sum: &str) -> Result<Self> {
+        let versions = match set {
+            Set::Kubernetes => vec![
+                required(go_mod, "k8s.io/kubernetes")?,
+                required(go_mod, "go.etcd.io/etcd/server/v3")?,
+            ],
+            Set::Prometheus => vec![released(required(go_mod, "github.com/prometheus/prometheus")?)],
+        };
         let unkeyed = Self {
-            kubernetes,
-            etcd,
+            set,
+            versions,
             key: String::new(),
         };
         let mut hash = Sha256::new();
@@ -110,35 +148,70 @@ impl Pins {
             .take(6)
             .map(|byte| format!("{byte:02x}"))
             .collect();
+        let names: &[&str] = match set {
+            Set::Kubernetes => &["k8s", "etcd"],
+            Set::Prometheus => &["promtool"],
+        };
+        let pinned: Vec<String> = names
+            .iter()
+            .zip(&unkeyed.versions)
+            .map(|(name, version)| format!("{name}-{version}"))
+            .collect();
         Ok(Self {
-            key: format!("k8s-{kubernetes}-etcd-{etcd}-{checksum}"),
+            key: format!("{}-{checksum}", pinned.join("-")),
             ..unkeyed
         })
     }
 
     pub(super) fn of(&self, program: Program) -> Version {
-        match program {
-            Program::Etcd => self.etcd,
-            _ => self.kubernetes,
+        let pinned = match program {
+            Program::Etcd => self.versions.last(),
+            _ => self.versions.first(),
+        };
+        pinned.copied().unwrap_or(Version::new(0, 0, 0))
+    }
+
+    /// For people.
+    pub(super) fn label(&self) -> String {
+        match self.set {
+            Set::Kubernetes => format!(
+                "Kubernetes {} and etcd {}",
+                self.of(Program::ApiServer),
+                self.of(Program::Etcd)
+            ),
+            Set::Prometheus => format!("promtool {}", self.of(Program::Promtool)),
         }
     }
 
     /// Flags of `go build`. `-trimpath`: the same bytes from any folder. The release scripts set these version variables
-    /// too; without them a server calls itself `v0.0.0-master`.
+    /// too; without them a server calls itself `v0.0.0-master`, and promtool does not know what to say.
     pub(super) fn flags(&self) -> Vec<String> {
-        let Version { major, minor, .. } = self.kubernetes;
         let mut link = String::from("-s -w");
-        for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-            link += &format!(" -X {package}.gitVersion=v{}", self.kubernetes);
-            link += &format!(" -X {package}.gitMajor={major} -X {package}.gitMinor={minor}");
+        let mut flags = vec!["-mod=readonly".into(), "-trimpath".into(), "-buildvcs=false".into()];
+        match self.set {
+            Set::Kubernetes => {
+                let version = self.of(Program::ApiServer);
+                let Version { major, minor, .. } = version;
+                for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+                    link += &format!(" -X {package}.gitVersion=v{version}");
+                    link += &format!(" -X {package}.gitMajor={major} -X {package}.gitMinor={minor}");
+                }
+            }
+            Set::Prometheus => {
+                let version = self.of(Program::Promtool);
+                link += &format!(" -X github.com/prometheus/common/version.Version={version}");
+                // Two dozen clouds that no rule test asks for.
+                flags.push("-tags=remove_all_sd".into());
+            }
         }
-        vec![
-            "-mod=readonly".into(),
-            "-trimpath".into(),
-            "-buildvcs=false".into(),
-            format!("-ldflags={link}"),
-        ]
+        flags.push(format!("-ldflags={link}"));
+        flags
     }
+}
+
+/// Prometheus 3.15.0 is v0.315.0 as a Go module.
+fn released(module: Version) -> Version {
+    Version::new(module.minor / 100, module.minor % 100, module.patch)
 }
 
 fn required(go_mod: &str, module: &str) -> Result<Version> {
@@ -146,7 +219,7 @@ fn required(go_mod: &str, module: &str) -> Result<Version> {
         .lines()
         .filter_map(|line| line.trim().strip_prefix(module)?.strip_prefix(' '))
         .find_map(Version::find)
-        .ok_or_else(|| Error::Machine(format!("xtask/k8s/go.mod requires no {module}; restore it from git")))
+        .ok_or_else(|| Error::Machine(format!("go.mod below xtask requires no {module}; restore it from git")))
 }
 
 #[cfg(test)]
@@ -155,20 +228,35 @@ mod tests {
 
     const GO_MOD: &str = "module x\n\nrequire (\n\tgo.etcd.io/etcd/server/v3 v3.6.16\n\tk8s.io/kubernetes v1.36.3\n)\n";
 
+    fn kubernetes(go_mod: &str, go_sum: &str) -> Pins {
+        Pins::from_texts(Set::Kubernetes, go_mod, go_sum).unwrap()
+    }
+
     #[test]
-    fn the_key_names_both_versions() {
-        let pins = Pins::from_texts(GO_MOD, "sum").unwrap();
+    fn the_key_names_the_versions() {
+        let pins = kubernetes(GO_MOD, "sum");
         assert_eq!(
-            (pins.kubernetes, pins.etcd),
+            (pins.of(Program::Kubectl), pins.of(Program::Etcd)),
             (Version::new(1, 36, 3), Version::new(3, 6, 16))
         );
         assert!(pins.key.starts_with("k8s-1.36.3-etcd-3.6.16-"), "{}", pins.key);
-        assert_eq!(pins, Pins::from_texts(GO_MOD, "sum").unwrap());
+        assert_eq!(pins, kubernetes(GO_MOD, "sum"));
+        let go_mod = "require (\n\tgithub.com/prometheus/prometheus v0.315.2 // indirect\n)\n";
+        let pins = Pins::from_texts(Set::Prometheus, go_mod, "sum").unwrap();
+        assert_eq!(pins.of(Program::Promtool), Version::new(3, 15, 2));
+        assert!(pins.key.starts_with("promtool-3.15.2-"), "{}", pins.key);
+    }
+
+    /// Minutes of work on every machine hang on it: a key changes when what is built does, and not when this code does.
+    #[test]
+    fn the_key_of_the_same_pins_is_the_same_for_ever() {
+        let of_this_kind = ("linux", "x86_64") == (std::env::consts::OS, std::env::consts::ARCH);
+        assert!(!of_this_kind || kubernetes(GO_MOD, "sum").key == "k8s-1.36.3-etcd-3.6.16-092c49517c16");
     }
 
     #[test]
     fn the_key_changes_with_every_pin() {
-        let key = |go_mod: &str, go_sum: &str| Pins::from_texts(go_mod, go_sum).unwrap().key;
+        let key = |go_mod: &str, go_sum: &str| kubernetes(go_mod, go_sum).key;
         let before = key(GO_MOD, "sum");
         assert_ne!(before, key(GO_MOD, "another sum"));
         assert_ne!(before, key(&GO_MOD.replace("1.36.3", "1.36.4"), "sum"));
@@ -179,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_flags_carry_the_version_the_servers_report() {
-        let flags = Pins::from_texts(GO_MOD, "").unwrap().flags().join(" ");
+        let flags = kubernetes(GO_MOD, "").flags().join(" ");
         assert!(
             flags.contains("k8s.io/component-base/version.gitVersion=v1.36.3"),
             "{flags}"
@@ -188,12 +276,12 @@ mod tests {
     }
 
     #[test]
-    fn the_committed_module_is_pinned() {
-        let pins = Pins::read().unwrap();
-        assert!(
-            Program::ALL
-                .iter()
-                .all(|&program| pins.of(program).fits(program.oldest()))
-        );
+    fn the_committed_modules_are_pinned() {
+        for set in Set::ALL {
+            let pins = Pins::read(set).unwrap();
+            for &program in set.programs() {
+                assert!(pins.of(program).fits(program.oldest()), "{}", program.name());
+            }
+        }
     }
 }

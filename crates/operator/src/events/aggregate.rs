@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use usher_engine::{Moment, TokenBucket, name};
 
-use super::About;
+use super::{About, Within};
 
 /// How much is written and remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Default for Limits {
 }
 
 /// Open summaries; past that, what is shed is only counted.
-const SUMMARIES: usize = 256;
+pub(super) const SUMMARIES: usize = 256;
 
 /// What to do with one told thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub struct Summary {
     pub kind: String,
     /// The reason they were told with.
     pub reason: &'static str,
+    /// What happened, to one and to many, where the teller said.
+    pub words: Option<[&'static str; 2]>,
     /// How many.
     pub count: u64,
 }
@@ -82,8 +84,13 @@ pub struct Summary {
 impl Summary {
     /// One sentence.
     pub fn note(&self) -> String {
-        let events = if self.count == 1 { "event was" } else { "events were" };
-        format!("{} more {} {events} not written one by one", self.count, self.reason)
+        let Summary { count, reason, .. } = self;
+        match (self.words, count) {
+            (Some([one, _]), 1) => format!("1 {one}, without an event of its own"),
+            (Some([_, many]), _) => format!("{count} {many}, without events of their own"),
+            (None, 1) => format!("1 more {reason} event was not written one by one"),
+            (None, _) => format!("{count} more {reason} events were not written one by one"),
+        }
     }
 }
 
@@ -139,7 +146,7 @@ struct SummaryKey {
 
 #[derive(Debug)]
 struct Unwritten {
-    on: Option<About>,
+    on: Option<Within>,
     count: u64,
     since: Moment,
 }
@@ -163,7 +170,7 @@ impl Aggregator {
     pub fn offer(
         &mut self,
         about: &About,
-        within: Option<&About>,
+        within: Option<&Within>,
         reason: &'static str,
         note: &str,
         now: Moment,
@@ -199,8 +206,31 @@ impl Aggregator {
             self.make_room();
             return Verdict::Create { name };
         }
-        self.shed(about, within, reason, now);
+        self.leave_out(&about.kind, within, reason, 1, now);
         Verdict::Shed
+    }
+
+    /// So many of a reason, about objects of a kind, are not written: they are to be summed up.
+    pub fn leave_out(&mut self, kind: &str, within: Option<&Within>, reason: &'static str, count: u64, now: Moment) {
+        let key = SummaryKey {
+            within: within.map(|within| within.about.uid.clone()).unwrap_or_default(),
+            kind: kind.to_owned(),
+            reason,
+        };
+        if let Some(unwritten) = self.unwritten.get_mut(&key) {
+            unwritten.count = unwritten.count.saturating_add(count);
+        } else if self.unwritten.len() < SUMMARIES {
+            self.unwritten.insert(
+                key,
+                Unwritten {
+                    on: within.cloned(),
+                    count,
+                    since: now,
+                },
+            );
+            let due = now + self.limits.summary_every;
+            self.summary_due = Some(self.summary_due.map_or(due, |earlier| earlier.min(due)));
+        }
     }
 
     /// The Event object was not made, or is gone: the next of its kind is a new one.
@@ -235,14 +265,16 @@ impl Aggregator {
         let unwritten = self.unwritten.remove(&key)?;
         self.summary_due = self.unwritten.values().map(|u| u.since + every).min();
         self.told = self.told.saturating_add(1);
-        let on = unwritten.on.map(|about| {
-            let name = self.name_for(&about);
-            (about, name)
+        let words = unwritten.on.as_ref().and_then(|within| within.words);
+        let on = unwritten.on.map(|within| {
+            let name = self.name_for(&within.about);
+            (within.about, name)
         });
         Some(Summary {
             on,
             kind: key.kind,
             reason: key.reason,
+            words,
             count: unwritten.count,
         })
     }
@@ -258,28 +290,6 @@ impl Aggregator {
             about.key.name(),
             name::MAX_NAME_LENGTH,
         )
-    }
-
-    fn shed(&mut self, about: &About, within: Option<&About>, reason: &'static str, now: Moment) {
-        let key = SummaryKey {
-            within: within.map(|about| about.uid.clone()).unwrap_or_default(),
-            kind: about.kind.clone(),
-            reason,
-        };
-        if let Some(unwritten) = self.unwritten.get_mut(&key) {
-            unwritten.count = unwritten.count.saturating_add(1);
-        } else if self.unwritten.len() < SUMMARIES {
-            self.unwritten.insert(
-                key,
-                Unwritten {
-                    on: within.cloned(),
-                    count: 1,
-                    since: now,
-                },
-            );
-            let due = now + self.limits.summary_every;
-            self.summary_due = Some(self.summary_due.map_or(due, |earlier| earlier.min(due)));
-        }
     }
 
     fn expire(&mut self, now: Moment) {

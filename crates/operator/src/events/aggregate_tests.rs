@@ -17,11 +17,14 @@ fn about(n: usize) -> About {
     }
 }
 
-fn pool() -> About {
-    About {
-        kind: "SubnetPool".into(),
-        uid: "pool-uid".into(),
-        ..about(9_999)
+fn pool() -> Within {
+    Within {
+        about: About {
+            kind: "SubnetPool".into(),
+            uid: "pool-uid".into(),
+            ..about(9_999)
+        },
+        words: Some(["claim bound", "claims bound"]),
     }
 }
 
@@ -120,11 +123,8 @@ fn a_storm_is_summed_up_on_the_larger_object_once_in_ten_seconds() {
     judge.offer(&about(1), None, "RangeLost", "x", at(1));
     assert_eq!(judge.summary(at(9_999)), None);
     let summary = judge.summary(at(10_000)).unwrap();
-    assert_eq!(
-        summary.note(),
-        "17 more SubnetAllocated events were not written one by one"
-    );
-    assert_eq!(summary.on.as_ref().unwrap().0, pool());
+    assert_eq!(summary.note(), "17 claims bound, without events of their own");
+    assert_eq!(summary.on.as_ref().unwrap().0, pool().about);
     assert_eq!(judge.summary(at(10_000)), None, "the other has not waited long enough");
     let other = judge.summary(at(10_001)).unwrap();
     assert_eq!(

@@ -11,9 +11,10 @@
 pub mod aggregate;
 mod write;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -23,6 +24,7 @@ pub use aggregate::Limits;
 pub use write::EventWriter;
 
 use crate::clock::Clock;
+use crate::record::{ApiType, Meta};
 
 /// Longest note the API server takes, in bytes.
 pub const NOTE_BYTES: usize = 1_024;
@@ -40,6 +42,28 @@ pub struct About {
     pub uid: String,
     /// What was seen of it.
     pub resource_version: String,
+}
+
+impl About {
+    /// Of an object in view.
+    pub fn of(kind: ApiType, meta: &Meta) -> Self {
+        Self {
+            api_version: kind.api_version(),
+            kind: kind.kind.to_owned(),
+            key: meta.key.clone(),
+            uid: meta.uid.to_string(),
+            resource_version: meta.revision.to_string(),
+        }
+    }
+}
+
+/// A larger object, on which events about small ones are summed up where there are too many of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Within {
+    /// The larger object.
+    pub about: About,
+    /// What happened, to one and to many: `["claim bound", "claims bound"]`.
+    pub words: Option<[&'static str; 2]>,
 }
 
 /// How events are written.
@@ -75,7 +99,7 @@ pub struct EventSink {
 #[derive(Debug, Clone)]
 struct Told {
     about: About,
-    within: Option<About>,
+    within: Option<Within>,
     reason: &'static str,
     note: String,
     warning: bool,
@@ -86,13 +110,57 @@ struct Told {
 #[derive(Debug, Default)]
 struct Counts {
     written: AtomicU64,
-    shed: AtomicU64,
     failed: AtomicU64,
+    /// By the kind of the object.
+    shed: Mutex<BTreeMap<String, u64>>,
+    /// What found no place in the queue, until the writer sums it up.
+    overflow: Mutex<Vec<Overflow>>,
+}
+
+/// Told things that never reached the writer.
+#[derive(Debug)]
+struct Overflow {
+    kind: String,
+    within: Option<Within>,
+    reason: &'static str,
+    count: u64,
 }
 
 impl Counts {
     fn one(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn shed(&self, about: &About) {
+        let mut shed = self.shed.lock().unwrap_or_else(PoisonError::into_inner);
+        match shed.get_mut(&about.kind) {
+            Some(count) => *count += 1,
+            None => drop(shed.insert(about.kind.clone(), 1)),
+        }
+    }
+
+    /// Nobody takes it in at present; it is still to be summed up. Bounded as the summaries are.
+    fn overflow(&self, about: &About, within: Option<&Within>, reason: &'static str) {
+        self.shed(about);
+        let uid = |within: Option<&Within>| within.map(|within| within.about.uid.clone());
+        let mut overflow = self.overflow.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |left: &&mut Overflow| {
+            left.reason == reason && left.kind == about.kind && uid(left.within.as_ref()) == uid(within)
+        };
+        if let Some(left) = overflow.iter_mut().find(same) {
+            left.count += 1;
+        } else if overflow.len() < aggregate::SUMMARIES {
+            overflow.push(Overflow {
+                kind: about.kind.clone(),
+                within: within.cloned(),
+                reason,
+                count: 1,
+            });
+        }
+    }
+
+    fn take_overflow(&self) -> Vec<Overflow> {
+        std::mem::take(&mut self.overflow.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -121,7 +189,7 @@ impl EventSink {
     pub fn tell_within(
         &self,
         about: &About,
-        within: &About,
+        within: &Within,
         reason: &'static str,
         note: &str,
         warning: bool,
@@ -132,7 +200,14 @@ impl EventSink {
 
     /// Told, and not written to keep within the rate or the queue.
     pub fn shed(&self) -> u64 {
-        self.counts.shed.load(Ordering::Relaxed)
+        let shed = self.counts.shed.lock().unwrap_or_else(PoisonError::into_inner);
+        shed.values().sum()
+    }
+
+    /// The same, of objects of these kinds.
+    pub fn shed_of(&self, kinds: &[&str]) -> u64 {
+        let shed = self.counts.shed.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.iter().filter_map(|kind| shed.get(*kind)).sum()
     }
 
     /// Written: Event objects made, and counts added to one.
@@ -156,7 +231,7 @@ impl EventSink {
     fn send(
         &self,
         about: &About,
-        within: Option<&About>,
+        within: Option<&Within>,
         reason: &'static str,
         note: &str,
         warning: bool,
@@ -165,7 +240,7 @@ impl EventSink {
         let Some((to, clock)) = &self.to else { return };
         // The place first: when there is none, not even the copy is made.
         let Ok(place) = to.try_reserve() else {
-            return Counts::one(&self.counts.shed);
+            return self.counts.overflow(about, within, reason);
         };
         place.send(Told {
             about: about.clone(),
@@ -233,7 +308,7 @@ mod tests {
         assert_eq!((sink.shed(), sink.written(), sink.failed()), (0, 0, 0));
         assert_eq!(
             format!("{sink:?}"),
-            "EventSink { null: true, counts: Counts { written: 0, shed: 0, failed: 0 } }"
+            "EventSink { null: true, counts: Counts { written: 0, failed: 0, shed: Mutex { data: {}, poisoned: false, .. }, overflow: Mutex { data: [], poisoned: false, .. } } }"
         );
     }
 }

@@ -124,7 +124,7 @@ impl EventWriter {
             .judge
             .offer(&told.about, told.within.as_ref(), told.reason, &told.note, now)
         {
-            Verdict::Shed => Counts::one(&self.counts.shed),
+            Verdict::Shed => self.counts.shed(&told.about),
             Verdict::Create { name } => {
                 let answer = self.create(&event(&told, &name, &self.instance, 1)).await;
                 if answer != Answer::Written {
@@ -147,6 +147,11 @@ impl EventWriter {
     }
 
     async fn sum_up(&mut self) {
+        let now = self.clock.monotonic();
+        for left in self.counts.take_overflow() {
+            self.judge
+                .leave_out(&left.kind, left.within.as_ref(), left.reason, left.count, now);
+        }
         while let Some(summary) = self.judge.summary(self.clock.monotonic()) {
             tracing::info!(kind = summary.kind, reason = summary.reason, "{}", summary.note());
             if let Some((told, name)) = told(&summary, self.clock.wall()) {

@@ -37,8 +37,8 @@ impl fmt::Display for Why {
 pub struct Job<K> {
     /// What to look at.
     pub key: K,
-    /// Everything that asked for this pass, in the order of the words; never empty.
-    pub whys: Vec<Why>,
+    /// Everything that asked for this pass, in the order of the words, each with how often it did; never empty.
+    pub whys: Vec<(Why, u32)>,
     /// How long past its due moment it starts.
     pub waited: Duration,
     /// Consecutive failures so far.

@@ -16,7 +16,7 @@
 
 mod job;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 
 use usher_engine::{Backoff, Moment, TokenBucket};
@@ -64,26 +64,30 @@ pub struct Counters {
     pub popped: u64,
 }
 
+/// Reasons, each with how often it was given.
+type Whys = BTreeMap<Why, u32>;
+
 /// A request for a pass: from when on, and for which reasons.
 #[derive(Debug, Clone)]
 struct Wake {
     due: Moment,
-    whys: BTreeSet<Why>,
+    whys: Whys,
 }
 
 impl Wake {
     fn new(due: Moment, why: Why) -> Self {
         Self {
             due,
-            whys: BTreeSet::from([why]),
+            whys: Whys::from([(why, 1)]),
         }
     }
 
     fn join(&mut self, other: Wake) {
         self.due = self.due.min(other.due);
-        for why in other.whys {
-            if self.whys.len() < MOST_WHYS {
-                self.whys.insert(why);
+        for (why, times) in other.whys {
+            if self.whys.len() < MOST_WHYS || self.whys.contains_key(&why) {
+                let given = self.whys.entry(why).or_default();
+                *given = given.saturating_add(times);
             }
         }
     }
@@ -96,7 +100,7 @@ type Place = (Moment, u64);
 #[derive(Debug, Clone)]
 enum State {
     Waiting { wake: Wake, place: Place },
-    Running { whys: BTreeSet<Why>, woken: Option<Wake> },
+    Running { whys: Whys, woken: Option<Wake> },
 }
 
 /// Consecutive failures, and until when the token of the last retry is good.
@@ -340,7 +344,7 @@ impl<K: Ord + Clone> Queue<K> {
         let whys = mem::take(&mut wake.whys);
         let job = Job {
             waited: now.since(wake.due),
-            whys: whys.iter().copied().collect(),
+            whys: whys.iter().map(|(why, times)| (*why, *times)).collect(),
             attempt: entry.history.failures,
             key,
         };

@@ -97,9 +97,7 @@ impl Reference {
             return None;
         }
         let index = self.waiting.iter().position(|item| item.key == key)?;
-        let mut item = self.waiting.remove(index);
-        item.whys.sort();
-        item.whys.dedup();
+        let item = self.waiting.remove(index);
         self.running.push(Run {
             key,
             whys: item.whys.clone(),
@@ -107,7 +105,7 @@ impl Reference {
         });
         Some(Job {
             key,
-            whys: item.whys,
+            whys: tally(item.whys),
             waited: now.since(item.due),
             attempt: self.failures(key),
         })
@@ -165,4 +163,11 @@ impl Reference {
     pub(super) fn failures(&self, key: u8) -> u32 {
         self.failed[usize::from(key)].0
     }
+}
+
+/// Each word once, in order, with how often it was said.
+pub(super) fn tally(mut whys: Vec<Why>) -> Vec<(Why, u32)> {
+    whys.sort();
+    let runs = whys.chunk_by(|a, b| a == b);
+    runs.map(|run| (run[0], u32::try_from(run.len()).unwrap())).collect()
 }

@@ -43,7 +43,10 @@ fn m5_create_and_delete_at_once_from_many_threads_is_one_entry() {
     assert_eq!(queue.len(), 1);
     assert_eq!(queue.counters().adds, 4_000);
     assert_eq!(queue.counters().coalesced, 3_999);
-    assert_eq!(queue.pop(at(500)).unwrap().whys, [Why::CREATE, Why::DELETE]);
+    assert_eq!(
+        queue.pop(at(500)).unwrap().whys,
+        [(Why::CREATE, 2_000), (Why::DELETE, 2_000)]
+    );
     assert_eq!(queue.pop(at(500)), None);
 }
 
@@ -76,7 +79,7 @@ fn m6_duplicates_are_one_entry_also_while_rate_limited_and_forgotten_after_succe
         "later wakes join it where it stands"
     );
     let job = queue.pop(at(1_050)).unwrap();
-    assert_eq!((job.attempt, job.whys), (1, vec![Why::RETRY, Why::UPDATE]));
+    assert_eq!((job.attempt, job.whys), (1, vec![(Why::RETRY, 1), (Why::UPDATE, 10)]));
     queue.finish(&"b", at(1_060), Finish::Done);
     assert_eq!((queue.len(), queue.failures(&"b")), (0, 0));
     queue.push("b", at(1_070), Why::CREATE);
@@ -92,7 +95,7 @@ fn m10_back_off_is_50_75_112_ms_to_30_s_and_starts_over_after_success() {
     for attempt in 0..25 {
         let job = queue.pop(now).unwrap();
         assert_eq!(job.attempt, attempt);
-        assert_eq!(job.whys, [if attempt == 0 { Why::CREATE } else { Why::RETRY }]);
+        assert_eq!(job.whys, [(if attempt == 0 { Why::CREATE } else { Why::RETRY }, 1)]);
         queue.finish(&"a", now, Finish::Failed);
         let due = queue.next_due().unwrap();
         waits.push(due.since(now));
@@ -124,7 +127,7 @@ fn news_runs_at_once_while_the_key_backs_off_and_keeps_its_failures() {
     let job = queue.pop(news).unwrap();
     assert_eq!(
         (job.attempt, job.whys, job.waited),
-        (10, vec![Why::RETRY, Why::UPDATE], Duration::ZERO)
+        (10, vec![(Why::RETRY, 1), (Why::UPDATE, 1)], Duration::ZERO)
     );
 }
 
@@ -175,7 +178,7 @@ fn retry_after_waits_at_least_as_asked_and_counts_as_a_failure() {
         queue.finish(&key, at(0), Finish::RetryAfter(MS(asked)));
         assert_eq!(queue.failures(&key), 1);
         assert!(queue.pop_key(&key, at(due - 1)).is_none());
-        assert_eq!(queue.pop_key(&key, at(due)).unwrap().whys, [Why::RETRY]);
+        assert_eq!(queue.pop_key(&key, at(due)).unwrap().whys, [(Why::RETRY, 1)]);
     }
 }
 
@@ -189,7 +192,7 @@ fn again_looks_later_without_failures_and_news_comes_first() {
     queue.finish(&"a", at(60), Finish::Again(MS(5_000)));
     assert_eq!((queue.failures(&"a"), queue.next_due()), (0, Some(at(5_060))));
     queue.push("a", at(100), Why::UPDATE);
-    assert_eq!(queue.pop(at(100)).unwrap().whys, [Why::TIMER, Why::UPDATE]);
+    assert_eq!(queue.pop(at(100)).unwrap().whys, [(Why::TIMER, 1), (Why::UPDATE, 1)]);
 }
 
 #[test]
@@ -205,7 +208,7 @@ fn yield_goes_behind_all_that_are_due_and_keeps_reasons_and_failures() {
     assert_eq!(queue.pop(at(60)).unwrap().key, "b");
     queue.finish(&"b", at(61), Finish::Done);
     let a = queue.pop(at(61)).unwrap();
-    assert_eq!((a.whys, a.attempt), (vec![Why::RETRY, Why::UPDATE], 1));
+    assert_eq!((a.whys, a.attempt), (vec![(Why::RETRY, 1), (Why::UPDATE, 1)], 1));
 }
 
 #[test]

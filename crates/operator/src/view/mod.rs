@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::DynamicObject;
-use usher_engine::ObjectKey;
 use usher_engine::hash::CanonicalHash;
+use usher_engine::{Moment, ObjectKey};
 
 use crate::queue::Why;
 use crate::record::{ApiType, Record, Unreadable};
-use store::{AnyStore, Indexer, Store};
+use store::{AnyStore, Indexer, Seen, Store};
 pub use store::{Change, Entry};
 
 /// What a watch brings.
@@ -110,6 +110,8 @@ pub struct View {
     order: Vec<ApiType>,
     /// Counts events: a clock of what this process has seen, see [`View::absent_for_good`].
     seen: u64,
+    /// The time, as far as anybody told.
+    now: Moment,
 }
 
 impl std::fmt::Debug for View {
@@ -196,6 +198,11 @@ impl View {
         &self.order
     }
 
+    /// Says what time it is: records that are first seen from here on are dated with it ([`Entry::since`]).
+    pub fn tell_time(&mut self, now: Moment) {
+        self.now = self.now.max(now);
+    }
+
     /// The one door in: applies one watch event of one type and says who must look.
     pub fn apply(&mut self, kind: ApiType, event: Event) -> Outcome {
         self.seen += 1;
@@ -207,7 +214,13 @@ impl View {
         let Some(store) = self.stores.get_mut(&kind) else {
             return outcome;
         };
-        let applied = store.apply(event, seen);
+        let applied = store.apply(
+            event,
+            Seen {
+                events: seen,
+                at: self.now,
+            },
+        );
         if let Some((key, problem)) = applied.unreadable {
             outcome.unreadable = Some(problem);
             outcome.touched.extend(key);

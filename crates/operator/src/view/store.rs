@@ -3,11 +3,12 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::DynamicObject;
-use usher_engine::ObjectKey;
 use usher_engine::hash::CanonicalHash;
+use usher_engine::{Moment, ObjectKey};
 
 use super::Event;
 use crate::record::{self, Record, Unreadable};
@@ -25,6 +26,22 @@ pub struct Entry<R> {
     pub first_seen: u64,
     /// The view's event count when this version of it came.
     pub changed: u64,
+    /// The view's time then, in nanoseconds: half the size of a `Moment`, and there is one of these for every object.
+    at_nanos: u64,
+}
+
+impl<R> Entry<R> {
+    /// When this incarnation was first seen; see [`super::View::tell_time`].
+    pub fn since(&self) -> Moment {
+        Moment::after_start(Duration::from_nanos(self.at_nanos))
+    }
+}
+
+/// Where the view is: by its count of events, and by the clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) events: u64,
+    pub(super) at: Moment,
 }
 
 /// A change of one object, with what it was and what it is. A deletion carries the last known object, also when a list
@@ -107,7 +124,7 @@ impl<R> Default for Store<R> {
 
 /// A store whose record type is not known at this point.
 pub(super) trait AnyStore: Send + Sync {
-    fn apply(&mut self, event: Event, seen: u64) -> Applied;
+    fn apply(&mut self, event: Event, seen: Seen) -> Applied;
     fn progress(&self) -> Progress;
     fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)>;
     fn status_hash(&self, key: &ObjectKey) -> Option<CanonicalHash>;
@@ -117,9 +134,9 @@ pub(super) trait AnyStore: Send + Sync {
 }
 
 impl<R: Record> AnyStore for Store<R> {
-    fn apply(&mut self, event: Event, seen: u64) -> Applied {
+    fn apply(&mut self, event: Event, seen: Seen) -> Applied {
         match event {
-            Event::ListStarted => self.listing = Some((seen, BTreeMap::new())),
+            Event::ListStarted => self.listing = Some((seen.events, BTreeMap::new())),
             Event::Listed(object) => {
                 let (read, unreadable) = split(record::read::<R>(&object), &object);
                 let key = key_of(&object);
@@ -222,7 +239,7 @@ impl<R: Record> Store<R> {
         self.deleted.contains(uid)
     }
 
-    fn finish_list(&mut self, revision: u64, seen: u64) -> Changes {
+    fn finish_list(&mut self, revision: u64, seen: Seen) -> Changes {
         let Some((started, listed)) = self.listing.take() else {
             return Vec::new();
         };
@@ -252,7 +269,7 @@ impl<R: Record> Store<R> {
 
     /// Takes in one object. Of one that cannot be read the last record stays: it exists, and what it held it still
     /// holds. Unless that record is of another incarnation, which is gone.
-    fn take(&mut self, key: ObjectKey, read: Listed<R>, seen: u64) -> Changes {
+    fn take(&mut self, key: ObjectKey, read: Listed<R>, seen: Seen) -> Changes {
         match read {
             Ok(record) => {
                 self.unread.remove(&key);
@@ -268,19 +285,24 @@ impl<R: Record> Store<R> {
         }
     }
 
-    fn put(&mut self, record: R, seen: u64) -> Changes {
+    fn put(&mut self, record: R, seen: Seen) -> Changes {
         let key = record.meta().key.clone();
-        let old = self.entries.get(&key).map(|e| (e.record.clone(), e.first_seen));
+        let old = self
+            .entries
+            .get(&key)
+            .map(|e| (e.record.clone(), (e.first_seen, e.at_nanos)));
         let mut changes = Vec::new();
-        let (old, first_seen) = match old {
+        let nanos = u64::try_from(seen.at.since(Moment::START).as_nanos()).unwrap_or(u64::MAX);
+        let now = (seen.events, nanos);
+        let (old, (first_seen, at_nanos)) = match old {
             Some((old, _)) if *old == record => return changes,
-            Some((old, first_seen)) if old.meta().uid == record.meta().uid => (Some(old), first_seen),
+            Some((old, since)) if old.meta().uid == record.meta().uid => (Some(old), since),
             Some(_) => {
                 // Deleted and created anew between two looks: two changes, so that nobody mistakes one for the other.
                 changes = self.remove(&key);
-                (None, seen)
+                (None, now)
             }
-            None => (None, seen),
+            None => (None, now),
         };
         if let Some(old) = &old {
             self.unindex(old);
@@ -299,7 +321,8 @@ impl<R: Record> Store<R> {
             Entry {
                 record: new.clone(),
                 first_seen,
-                changed: seen,
+                changed: seen.events,
+                at_nanos,
             },
         );
         changes.push((key, Box::new(Change { old, new: Some(new) })));

@@ -1,16 +1,13 @@
 //! Passes that hang, panic, or crowd the way to the server.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use usher_operator::run::Settings;
 
-use crate::support::lab::{Lab, eventually, quick};
+use crate::support::lab::{Lab, ask, eventually, free_address, quick};
 use crate::support::proxy::{of, on};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,20 +89,6 @@ async fn a_pass_that_panics_takes_nothing_else_down() {
         .await;
     })
     .await;
-}
-
-async fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    listener.local_addr().unwrap()
-}
-
-async fn ask(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
 }
 
 /// A mapper is pure and total; one that is not has lost an event. Only a restart makes up for that, so somebody must ask

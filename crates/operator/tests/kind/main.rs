@@ -11,3 +11,5 @@ mod support;
 mod documented;
 mod life;
 mod pipeline;
+mod told;
+mod turns;

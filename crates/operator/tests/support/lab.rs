@@ -1,5 +1,6 @@
 //! One test's corner of a real cluster.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{CustomResourceExt, ResourceExt};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinHandle;
 use usher_engine::{Backoff, Condition, ConditionStatus};
@@ -36,6 +39,22 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     if tokio::time::timeout(PATIENCE, wait).await.is_err() {
         panic!("not within {} s: {what}", PATIENCE.as_secs());
     }
+}
+
+/// An address that is free now.
+pub async fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// What an operator answers there.
+pub async fn ask(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
 }
 
 /// Settings with which failures are retried fast: what is not to be retried then stands out.

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
-use usher_engine::Plan;
+use usher_engine::{Plan, Step};
 use usher_operator::Kind;
 use usher_operator::error::Failure;
-use usher_operator::kind::Pace;
+use usher_operator::kind::{Outcome, Pace, Passed};
 use usher_operator::pass::Pass;
+use usher_operator::queue::Why;
+use usher_operator::turn::Rank;
 use usher_operator::view::View;
 
 use crate::greeting::{GreetingRecord, GreetingStep, Greetings};
@@ -70,6 +72,18 @@ pub struct Rig {
     plans: Mutex<BTreeMap<String, usize>>,
     /// Steps that came to an end, good or bad.
     acts: Mutex<BTreeMap<String, usize>>,
+    ranks: Mutex<BTreeMap<String, Rank>>,
+    told: Mutex<Vec<Told>>,
+}
+
+/// What the kind was told of a pass that was over.
+#[derive(Debug, Clone)]
+pub struct Told {
+    pub name: String,
+    pub outcome: Outcome,
+    pub whys: Vec<(Why, u32)>,
+    pub planned: bool,
+    pub reported: bool,
 }
 
 impl Rig {
@@ -84,6 +98,17 @@ impl Rig {
 
     pub fn pace(&self, pace: Pace) {
         *self.pace.lock().unwrap() = pace;
+    }
+
+    /// Gives a step, or the status (`status`), a rank.
+    pub fn rank(&self, step: &str, rank: u8) {
+        self.ranks.lock().unwrap().insert(step.to_owned(), Rank(rank));
+    }
+
+    /// What the kind was told of this Greeting's passes, in order.
+    pub fn told(&self, name: &str) -> Vec<Told> {
+        let told = self.told.lock().unwrap();
+        told.iter().filter(|told| told.name == name).cloned().collect()
     }
 
     /// How often this Greeting was planned for.
@@ -165,6 +190,24 @@ impl Kind for Rigged {
         let outcome = Greetings.act(pass, greeting, step).await;
         *self.0.acts.lock().unwrap().entry(name.to_owned()).or_default() += 1;
         outcome
+    }
+
+    fn rank(&self, step: Option<&GreetingStep>, _: &Value) -> Rank {
+        let ranks = self.0.ranks.lock().unwrap();
+        ranks
+            .get(step.map_or("status", Step::name))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn passed(&self, _: &View, pass: &Passed<'_, Self>) {
+        self.0.told.lock().unwrap().push(Told {
+            name: pass.key.name().to_owned(),
+            outcome: pass.outcome,
+            whys: pass.whys.to_vec(),
+            planned: pass.planned.is_some(),
+            reported: pass.reported,
+        });
     }
 
     fn pace(&self) -> Pace {

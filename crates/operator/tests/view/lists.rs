@@ -1,6 +1,9 @@
 //! The few sequences worth reading one by one.
 
-use usher_operator::view::Event;
+use std::time::Duration;
+
+use usher_engine::Moment;
+use usher_operator::view::{Event, View};
 
 use super::key;
 use super::shadow::view;
@@ -27,7 +30,7 @@ fn unreadable(n: usize, uid: u64, revision: u64) -> Object {
     object
 }
 
-fn list(view: &mut usher_operator::view::View, objects: &[Object], revision: u64) {
+fn list(view: &mut View, objects: &[Object], revision: u64) {
     view.apply(TYPES[0], Event::ListStarted);
     for object in objects {
         view.apply(TYPES[0], Event::Listed(object.dynamic()));
@@ -105,4 +108,22 @@ fn a_type_nobody_watches_is_ignored() {
         !view.absent_for_good::<Thing<0>>(&key(0), "uid-1", 0),
         "nothing is known of it"
     );
+}
+
+/// For how long something has been seen is told by when this incarnation of it came, whatever happened to it since.
+#[test]
+fn a_record_is_dated_when_its_incarnation_is_first_seen() {
+    let at = |seconds| Moment::after_start(Duration::from_secs(seconds));
+    let mut view = view();
+    view.tell_time(at(5));
+    list(&mut view, &[object(0, 1, 1)], 1);
+    view.tell_time(at(7));
+    view.apply(TYPES[0], Event::Applied(object(0, 1, 2).dynamic()));
+    list(&mut view, &[object(0, 1, 2), object(1, 2, 2)], 3);
+    let since = |view: &View, n| view.entry::<Thing<0>>(&key(n)).unwrap().since();
+    assert_eq!((since(&view, 0), since(&view, 1)), (at(5), at(7)));
+    view.tell_time(at(9));
+    view.tell_time(at(8));
+    view.apply(TYPES[0], Event::Applied(object(0, 3, 4).dynamic()));
+    assert_eq!(since(&view, 0), at(9), "another incarnation; and time does not go back");
 }

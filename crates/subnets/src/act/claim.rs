@@ -10,16 +10,16 @@ use usher_operator::record;
 use super::{change, drop_finalizer, note, wake};
 use crate::kinds::{CLAIM, POOL};
 use crate::ledger::{Ledger, Refusal, overlap};
-use crate::objects;
 use crate::plan::claim::{ClaimStep, Loss};
 use crate::records::{CLAIMS, ClaimRecord, SUBNETS, SubnetRecord};
+use crate::{metrics, objects};
 
 /// Performs a claim's step.
 pub async fn step(hands: &impl Hands, claim: &ClaimRecord, step: &ClaimStep) -> Result<(), Failure> {
     match step {
         ClaimStep::CreateSubnet { pool, cidr } => place(hands, claim, pool, *cidr).await,
         ClaimStep::QueueAgain { pool } => {
-            let woken = vec![wake(POOL, pool, "retry")];
+            let woken = vec![wake(POOL, pool, "again")];
             change(hands, pool, woken, |account| account.queue_again(&claim.meta.uid));
             Ok(())
         }
@@ -55,7 +55,7 @@ async fn place(hands: &impl Hands, claim: &ClaimRecord, pool: &ObjectKey, cidr: 
         Ok(Taken::ByOther { name }) => {
             // R28: it is theirs; the claim has its old place again.
             let subnet = claim.meta.key.sibling(&name);
-            let woken = vec![wake(POOL, pool, "retry")];
+            let woken = vec![wake(POOL, pool, "again")];
             hands.change(|view| {
                 // Where the view shows it by now, it holds its range itself.
                 let unseen = subnet.is_some_and(|key| view.get::<SubnetRecord>(&key).is_none());
@@ -65,6 +65,7 @@ async fn place(hands: &impl Hands, claim: &ClaimRecord, pool: &ObjectKey, cidr: 
                     }
                     account.revoke(uid);
                 }
+                metrics::retried(view, pool, uid);
                 ((), woken)
             });
             Ok(())

@@ -13,11 +13,11 @@ use super::{add_finalizer, change, drop_finalizer, name_of, note, owned_by, wake
 use crate::answers::Answers;
 use crate::kinds::{CLAIM, POOL};
 use crate::ledger::{Asked, Done, Ledger};
-use crate::objects;
 use crate::plan::holder;
 use crate::plan::pool::PoolStep;
 use crate::records::{CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
 use crate::wake::BY_POOL;
+use crate::{metrics, objects};
 
 /// Records compared in one slice of a drift check (R51).
 const SLICE: usize = 10_000;
@@ -215,6 +215,7 @@ fn recalculate(hands: &impl Hands, pool: &PoolRecord, trigger: &Arc<str>) {
         if let Some(account) = super::account(view, key) {
             *account = fresh;
         }
+        metrics::drifted(view, u64::try_from(differences.len()).unwrap_or(u64::MAX));
         (differences, vec![wake(POOL, key, "recalculated")])
     });
     for difference in differences.iter().take(LOGGED) {

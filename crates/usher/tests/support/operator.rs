@@ -28,6 +28,7 @@ pub struct Launch {
     log: PathBuf,
     tls: bool,
     verbose: bool,
+    level: Option<String>,
 }
 
 impl Launch {
@@ -40,6 +41,7 @@ impl Launch {
             log,
             tls: false,
             verbose: false,
+            level: None,
         }
     }
 
@@ -52,6 +54,12 @@ impl Launch {
     /// Says all there is to say.
     pub fn verbose(mut self) -> Self {
         self.verbose = true;
+        self
+    }
+
+    /// With another log level than the usual one.
+    pub fn log_level(mut self, level: &str) -> Self {
+        self.level = Some(level.to_owned());
         self
     }
 
@@ -102,6 +110,9 @@ impl Launch {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
+        if let Some(level) = &self.level {
+            command.env("USHER_LOG", level);
+        }
         if let Some(namespace) = &self.namespace {
             command.args(["--namespace", namespace]);
         }
@@ -174,6 +185,11 @@ impl Operator {
     /// Whether `/readyz` says yes now.
     pub fn is_ready(&self) -> bool {
         self.ask("/readyz").starts_with("HTTP/1.1 200")
+    }
+
+    /// What `/metrics` says, with the head of the HTTP answer.
+    pub fn metrics(&self) -> String {
+        self.ask("/metrics")
     }
 
     /// Sum over all series of a metric whose labels contain all of these words.
