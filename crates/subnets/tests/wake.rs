@@ -1,4 +1,4 @@
-//! Mappers: which event wakes which resource (spec section 7, M1-M9). M5, M6 and M10 are the queue's own tests.
+//! Mappers: which event wakes which resource (spec section 7, M1-M4 and M7-M9). M5, M6 and M10 are the queue's own tests.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -19,6 +19,10 @@ fn names(wakes: &[Wake], kind: &str) -> BTreeSet<String> {
         .filter(|w| w.kind == kind)
         .map(|w| w.key.name().to_owned())
         .collect()
+}
+
+fn names_of_pools(wakes: &[Wake]) -> BTreeSet<String> {
+    names(wakes, "SubnetPool")
 }
 
 fn set(names: &[&str]) -> BTreeSet<String> {
@@ -240,4 +244,57 @@ proptest! {
         let named: BTreeSet<String> = pools.iter().take(sizes.len()).filter(|p| !p.is_empty()).cloned().collect();
         prop_assert_eq!(woken, named);
     }
+}
+
+#[test]
+fn m7_a_child_wakes_its_parents_by_label_range_and_deletion_and_by_nothing_else() {
+    let child = |server: &mut Server| {
+        let labels = json!({"plexaubnet.io/parent": "p"});
+        let spec = json!({"cidr": "10.0.4.0/24"});
+        let object = json!({"metadata": {"name": "k", "labels": labels, "finalizers": ["ours"]}, "spec": spec});
+        server.create(POOLS, object).unwrap();
+    };
+    let edit = |change: fn(&mut Value)| {
+        let mut server = with_pools();
+        child(&mut server);
+        let wakes = woken_by(&mut server, |server| server.edit(POOLS, "k", change));
+        names_of_pools(&wakes)
+    };
+    let mut server = with_pools();
+    assert_eq!(
+        names_of_pools(&woken_by(&mut server, child)),
+        set(&["k", "p"]),
+        "label set"
+    );
+    let labelled = edit(|o| o["metadata"]["labels"]["plexaubnet.io/parent"] = json!("q"));
+    assert_eq!(labelled, set(&["k", "p", "q"]), "label changed");
+    assert_eq!(
+        edit(|o| o["metadata"]["labels"] = json!({})),
+        set(&["k", "p"]),
+        "label removed"
+    );
+    assert_eq!(
+        edit(|o| o["spec"]["cidr"] = json!("10.0.8.0/24")),
+        set(&["k", "p"]),
+        "range changed"
+    );
+    assert_eq!(
+        edit(|o| o["metadata"]["labels"]["team"] = json!("blue")),
+        set(&[]),
+        "another label"
+    );
+    assert_eq!(
+        edit(|o| o["status"] = json!({"allocatedCount": 3})),
+        set(&[]),
+        "a status"
+    );
+    let mut server = with_pools();
+    child(&mut server);
+    let marked = woken_by(&mut server, |server| drop(server.delete(POOLS, "k", None).unwrap()));
+    assert_eq!(names_of_pools(&marked), set(&["k", "p"]), "deletion marked");
+    let mut server = with_pools();
+    child(&mut server);
+    server.edit(POOLS, "k", |o| o["metadata"]["finalizers"] = json!([]));
+    let gone = woken_by(&mut server, |server| drop(server.delete(POOLS, "k", None).unwrap()));
+    assert_eq!(names_of_pools(&gone), set(&["p"]), "row 2: gone");
 }
