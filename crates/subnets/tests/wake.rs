@@ -222,6 +222,54 @@ fn row_8_a_subnet_wakes_those_it_overlaps_or_overlapped_and_its_claim() {
     assert_eq!(names(&wakes, "SubnetClaim"), set(&["c"]));
 }
 
+/// Words by which the pools are woken; timers (row 11) apart.
+fn words(wakes: &[Wake]) -> BTreeSet<String> {
+    let pools = wakes
+        .iter()
+        .filter(|wake| wake.kind == "SubnetPool" && wake.why.0 != "timer");
+    pools.map(|wake| wake.why.0.to_owned()).collect()
+}
+
+/// `subnetpool_parent_requeue_total` counts rows 1 to 6 by these words, so nothing else may use them.
+#[test]
+fn rows_1_to_6_wake_pools_by_the_words_of_the_table_and_others_by_words_of_their_own() {
+    let mut server = with_pools();
+    let subnet = by_hand("s", "p", "10.0.0.0/24");
+    let woken = [
+        ("create", woken_by(&mut server, |s| drop(s.create(SUBNETS, subnet)))),
+        (
+            "update",
+            woken_by(&mut server, |s| {
+                s.edit(SUBNETS, "s", |o| o["spec"]["cidr"] = json!("10.0.1.0/24"))
+            }),
+        ),
+        ("delete", woken_by(&mut server, |s| drop(s.delete(SUBNETS, "s", None)))),
+        (
+            "update",
+            woken_by(&mut server, |s| {
+                s.edit(POOLS, "p", |o| o["spec"]["cidr"] = json!("10.0.0.0/15"))
+            }),
+        ),
+        (
+            "external",
+            woken_by(&mut server, |s| {
+                s.edit(POOLS, "p", |o| {
+                    o["metadata"]["annotations"] = json!({"usher.dev/recalculate": "now"})
+                });
+            }),
+        ),
+        (
+            "claim",
+            woken_by(&mut server, |s| {
+                s.create_claim("c", json!({"poolRef": "p", "clusterID": "c"}))
+            }),
+        ),
+    ];
+    for (word, wakes) in woken {
+        assert_eq!(words(&wakes), set(&[word]), "{wakes:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
