@@ -12,6 +12,7 @@ pub(crate) mod support;
 
 mod bad_input;
 mod bad_status;
+mod children;
 mod claims;
 mod pools;
 mod process;

@@ -235,6 +235,7 @@ struct Pool {
     /// What the clusterID of its holder is: its own uid, or that of the pool claim it was made for.
     holder_id: String,
     pool_claim: Option<String>,
+    /// Since it was made and ever since: one that is labelled later was right to grant without.
     born_a_child: bool,
     held: bool,
 }
@@ -526,7 +527,7 @@ impl State<'_> {
             Pool {
                 name,
                 holder_id: pool_claim.clone().unwrap_or(uid),
-                born_a_child: before.map_or(labelled || pool_claim.is_some(), |was| was.born_a_child),
+                born_a_child: before.is_none_or(|was| was.born_a_child) && (labelled || pool_claim.is_some()),
                 pool_claim,
                 held: held(pool),
             },
