@@ -16,4 +16,7 @@ mod children;
 mod claims;
 mod pools;
 mod process;
+mod promises;
 mod reading;
+mod recalculation;
+mod scale;

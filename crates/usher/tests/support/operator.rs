@@ -71,6 +71,12 @@ impl Launch {
         self
     }
 
+    /// With a flag that has no value.
+    pub fn switch(mut self, name: &str) -> Self {
+        self.flags.push(name.to_owned());
+        self
+    }
+
     /// As another user.
     pub fn with(mut self, kubeconfig: &Path) -> Self {
         self.kubeconfig = kubeconfig.to_owned();
