@@ -232,6 +232,13 @@ impl Operator {
         }
     }
 
+    /// A way into the view while the operator runs: for tests of what finds and mends damage there.
+    #[doc(hidden)]
+    pub fn meddler(&self) -> impl Fn(&dyn Fn(&mut View)) + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move |meddle| shared.change(|view| meddle(view))
+    }
+
     /// Runs until `stop` turns true, then stops in order.
     pub async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), RunError> {
         let Self {

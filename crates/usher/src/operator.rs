@@ -15,6 +15,7 @@ use usher_operator::port::PortSettings;
 use usher_operator::queue::QueueConfig;
 use usher_operator::run::{Operator, RunError, Settings};
 use usher_subnets::kinds::Pools;
+use usher_subnets::ledger::Ledger;
 use usher_subnets::plan::pool::Limits;
 
 use crate::cluster::{ClusterArgs, dns_label, no_client};
@@ -94,6 +95,9 @@ pub(crate) struct Args {
     /// Logs as JSON.
     #[arg(long)]
     log_json: bool,
+    /// For tests: SIGUSR1 makes every address map forget one holding.
+    #[arg(long, hide = true)]
+    test_damage_on_signal: bool,
 }
 
 impl Args {
@@ -196,6 +200,9 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: Args) -> Result<(), Failed>
             RunError::Client(problem) => no_client(&located, &problem),
             other => other.to_string(),
         })?;
+    if args.test_damage_on_signal {
+        damage_on_signal(&operator)?;
+    }
     let (stop, stopped) = watch::channel(false);
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -210,6 +217,25 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: Args) -> Result<(), Failed>
     });
     operator.run(stopped).await?;
     tracing::info!("stopped");
+    Ok(())
+}
+
+/// What no bug should do to the maps, done on purpose: a test sees that it is found and repaired (R50, R51).
+fn damage_on_signal(operator: &Operator) -> Result<(), Failed> {
+    let meddle = operator.meddler();
+    let mut signals = signal(SignalKind::user_defined1())?;
+    tokio::spawn(async move {
+        while signals.recv().await.is_some() {
+            meddle(&|view| {
+                let ledger = view.derived_mut::<Ledger>();
+                let forgotten = ledger.map(Ledger::damage).unwrap_or_default();
+                tracing::warn!(
+                    ?forgotten,
+                    "SIGUSR1: the maps are damaged, as --test-damage-on-signal asks"
+                );
+            });
+        }
+    });
     Ok(())
 }
 

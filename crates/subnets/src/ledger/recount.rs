@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use usher_engine::ObjectKey;
 
+use super::Ledger;
 use super::account::{Account, Holder};
 use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
 
@@ -199,5 +200,13 @@ impl Account {
         let (uid, cidr) = self.subnets.iter().next().map(|(uid, seat)| (uid.clone(), seat.cidr))?;
         let forgotten = self.map.as_mut()?.release(cidr, &Holder::Subnet(uid));
         forgotten.then_some(cidr)
+    }
+}
+
+impl Ledger {
+    /// For tests: every map forgets one holding. Says which ranges.
+    #[doc(hidden)]
+    pub fn damage(&mut self) -> Vec<IpNet> {
+        self.accounts.values_mut().filter_map(Account::damage).collect()
     }
 }

@@ -365,8 +365,9 @@ fn recount(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan, now: Timestam
     let recalculation = &seen.account.recalculation;
     let answered = pool.status.recalculated.as_ref();
     let mut plan = plan;
+    // What the status is about to say, and has not said yet.
     if let Some(done) = &recalculation.done
-        && answered.is_none_or(|told| told.at < usher_engine::condition::whole_seconds(done.at))
+        && plan.status.recalculated.as_ref() != answered
     {
         let finding = match done.drift {
             0 => {

@@ -73,15 +73,20 @@ pub fn status(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> SubnetP
         child_pools: count(seen.child_pools),
         out_of_range: count(account.out_of_range),
         overlaps: count(account.overlaps),
-        recalculated: newer(answered, pool.status.recalculated.clone()),
+        recalculated: newer(answered, pool.status.recalculated.clone(), pool),
         conditions: conditions(pool, seen, now),
     }
 }
 
-/// The later of two answers to a request to recalculate: another operator may have given one since.
-fn newer(ours: Option<Recalculated>, told: Option<Recalculated>) -> Option<Recalculated> {
+/// The later of two answers to a request to recalculate: another operator may have given one since. Times are whole
+/// seconds; within one, the answer to what is asked now counts, then the one that found more. Every operator chooses alike.
+fn newer(ours: Option<Recalculated>, told: Option<Recalculated>, pool: &PoolRecord) -> Option<Recalculated> {
+    let rank = |answer: &Recalculated| {
+        let asked = pool.recalculate.as_deref() == Some(answer.trigger.as_str());
+        (answer.at, asked, answer.drift)
+    };
     match (ours, told) {
-        (Some(ours), Some(told)) if told.at >= ours.at => Some(told),
+        (Some(ours), Some(told)) if rank(&told) >= rank(&ours) => Some(told),
         (ours, told) => ours.or(told),
     }
 }

@@ -158,6 +158,12 @@ pub fn plan(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Sub
         _ if subnet.child.is_some() && seen.owners == Owners::Gone => keep().step(SubnetStep::Delete {
             why: "the pool it was to stand for is gone".into(),
         }),
+        // R45: its pool lost the label before it had its range, and stands on its own now.
+        _ if subnet.child.is_some() && seen.owners == Owners::Alive && seen.children.is_empty() => {
+            keep().step(SubnetStep::Delete {
+                why: "the pool it was to stand for names no parent any more".into(),
+            })
+        }
         (Some(SubnetPhase::Failed), None) => match obstacle(subnet, seen, now) {
             Some(Obstacle::Hard { reason, message }) => failed(subnet, reason, &message),
             // R23: back through Pending, and only then to a commit.

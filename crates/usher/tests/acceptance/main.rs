@@ -12,7 +12,11 @@ pub(crate) mod support;
 
 mod bad_input;
 mod bad_status;
+mod children;
 mod claims;
 mod pools;
 mod process;
+mod promises;
 mod reading;
+mod recalculation;
+mod scale;

@@ -111,7 +111,8 @@ async fn a_missing_right_is_named_and_once_granted_all_goes_on_without_a_restart
     lacking[0] = json!({
         "apiGroups": ["plexaubnet.io"],
         "resources": ["subnets", "subnets/finalizers", "subnetpools", "subnetpools/status", "subnetclaims",
-                      "subnetclaims/status", "subnetclaims/finalizers"],
+                      "subnetclaims/status", "subnetclaims/finalizers", "subnetpoolclaims", "subnetpoolclaims/status",
+                      "subnetpoolclaims/finalizers"],
         "verbs": ["*"],
     });
     world.grant(lacking).await;

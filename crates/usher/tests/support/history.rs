@@ -17,7 +17,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use usher_subnets::api::{Subnet, SubnetClaim, SubnetPool};
+use usher_subnets::api::{Subnet, SubnetClaim, SubnetPool, SubnetPoolClaim};
 
 /// Longest wait for anything that must come. Far above what it takes; only a failure waits this long.
 pub const DEADLINE: Duration = Duration::from_secs(90);
@@ -29,6 +29,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 pub struct Now {
     pub pools: BTreeMap<String, SubnetPool>,
     pub claims: BTreeMap<String, SubnetClaim>,
+    pub pool_claims: BTreeMap<String, SubnetPoolClaim>,
     pub subnets: BTreeMap<String, Subnet>,
     pub leases: BTreeMap<String, Lease>,
 }
@@ -38,6 +39,7 @@ pub struct Now {
 pub enum Seen {
     Pool(Box<SubnetPool>),
     Claim(Box<SubnetClaim>),
+    PoolClaim(Box<SubnetPoolClaim>),
     Subnet(Box<Subnet>),
     Lease(Box<Lease>),
 }
@@ -88,6 +90,7 @@ macro_rules! kept {
 }
 kept!(SubnetPool, Pool, pools);
 kept!(SubnetClaim, Claim, claims);
+kept!(SubnetPoolClaim, PoolClaim, pool_claims);
 kept!(Subnet, Subnet, subnets);
 kept!(Lease, Lease, leases);
 
@@ -110,10 +113,14 @@ impl History {
             Api::namespaced(client.clone(), namespace),
             tape(()),
         ));
+        tasks.spawn(record::<SubnetPoolClaim>(
+            Api::namespaced(client.clone(), namespace),
+            tape(()),
+        ));
         tasks.spawn(record::<Subnet>(Api::namespaced(client.clone(), namespace), tape(())));
         tasks.spawn(record::<Lease>(Api::namespaced(client, namespace), tape(())));
         // Each rings once when its list is there.
-        changed.wait_for(|rings| *rings >= 4).await.unwrap();
+        changed.wait_for(|rings| *rings >= 5).await.unwrap();
         Self {
             recorded,
             changed,
@@ -131,6 +138,59 @@ impl History {
         let mut entries = self.lock().entries.clone();
         entries.sort_by_key(|entry| entry.revision);
         entries
+    }
+
+    /// Waits until the present state is at least as new as what the API server lists now, type by type. Returns the
+    /// revision up to which the history is whole across types.
+    pub async fn caught_up(&self, client: &Client, namespace: &str) -> u64 {
+        let pools = self
+            .catch_up::<SubnetPool>(Api::namespaced(client.clone(), namespace))
+            .await;
+        let claims = self
+            .catch_up::<SubnetClaim>(Api::namespaced(client.clone(), namespace))
+            .await;
+        let pool_claims = self
+            .catch_up::<SubnetPoolClaim>(Api::namespaced(client.clone(), namespace))
+            .await;
+        let subnets = self
+            .catch_up::<Subnet>(Api::namespaced(client.clone(), namespace))
+            .await;
+        pools.min(claims).min(pool_claims).min(subnets)
+    }
+
+    async fn catch_up<K: Kept>(&self, api: Api<K>) -> u64 {
+        let list = api.list(&ListParams::default()).await.unwrap();
+        let until: u64 = list
+            .metadata
+            .resource_version
+            .clone()
+            .unwrap_or_default()
+            .parse()
+            .unwrap();
+        let listed: BTreeMap<String, u64> = list.items.iter().map(|o| (o.name_any(), revision(o))).collect();
+        let mut changed = self.changed.clone();
+        let wait = async {
+            loop {
+                changed.mark_unchanged();
+                let whole = {
+                    let mut recorded = self.lock();
+                    let known = K::map(&mut recorded.now);
+                    // An object that is newer than the list says nothing about what came before; one that is older and
+                    // not listed went meanwhile.
+                    let seen =
+                        |(name, version): (&String, &u64)| known.get(name).is_some_and(|o| revision(o) >= *version);
+                    let gone = |(name, o): (&String, &K)| listed.contains_key(name) || revision(o) > until;
+                    listed.iter().all(seen) && known.iter().all(gone)
+                };
+                if whole {
+                    return;
+                }
+                changed.changed().await.unwrap();
+            }
+        };
+        let came = tokio::time::timeout(DEADLINE, wait).await;
+        assert!(came.is_ok(), "the history did not come to revision {until}");
+        until
     }
 
     /// Number of changes so far.
@@ -201,6 +261,18 @@ pub fn summary(now: &Now) -> String {
     for (name, pool) in &now.pools {
         let status = serde_json::to_string(&pool.status).unwrap_or_default();
         line(format!("pool {name} {}: {status}", pool.spec.cidr));
+    }
+    for (name, claim) in &now.pool_claims {
+        let status = serde_json::to_string(&claim.status).unwrap_or_default();
+        let deleting = if claim.metadata.deletion_timestamp.is_some() {
+            " deleting"
+        } else {
+            ""
+        };
+        line(format!(
+            "pool claim {name} of {}{deleting}: {status}",
+            claim.spec.parent_pool_ref
+        ));
     }
     // Those that wait first: they are what a failure is about.
     let mut claims: Vec<_> = now.claims.iter().collect();

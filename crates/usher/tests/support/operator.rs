@@ -29,6 +29,7 @@ pub struct Launch {
     tls: bool,
     verbose: bool,
     level: Option<String>,
+    flags: Vec<String>,
 }
 
 impl Launch {
@@ -42,6 +43,7 @@ impl Launch {
             tls: false,
             verbose: false,
             level: None,
+            flags: Vec::new(),
         }
     }
 
@@ -60,6 +62,18 @@ impl Launch {
     /// With another log level than the usual one.
     pub fn log_level(mut self, level: &str) -> Self {
         self.level = Some(level.to_owned());
+        self
+    }
+
+    /// With a flag of `usher operator`, and its value.
+    pub fn flag(mut self, name: &str, value: impl ToString) -> Self {
+        self.flags.extend([name.to_owned(), value.to_string()]);
+        self
+    }
+
+    /// With a flag that has no value.
+    pub fn switch(mut self, name: &str) -> Self {
+        self.flags.push(name.to_owned());
         self
     }
 
@@ -104,6 +118,7 @@ impl Launch {
             .args(["--identity", &self.identity])
             .args(["--health-address", &health.to_string()])
             .args(&self.lease)
+            .args(&self.flags)
             .env("RUST_BACKTRACE", "1")
             .env_remove("POD_NAME")
             .env_remove("POD_NAMESPACE")

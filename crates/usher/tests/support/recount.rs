@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
-use usher_subnets::api::{ClaimPhase, SubnetPhase, SubnetPoolStatus};
+use kube::ResourceExt;
+use usher_subnets::api::{ClaimPhase, PARENT_LABEL, SubnetPhase, SubnetPoolStatus};
 
 use super::history::Now;
 use super::invariants::{bound, net, overlap, phase, settled};
@@ -23,10 +24,28 @@ pub fn free(block: IpNet, held: &[IpNet], length: u8) -> u128 {
     halves.map(|half| free(half, &touching, length)).sum()
 }
 
+/// How many pairs overlap: each range lies inside those that are still open where it begins.
+fn pairs(mut ranges: Vec<IpNet>) -> usize {
+    ranges.sort_by_key(|range| (range.network(), range.prefix_len()));
+    let (mut open, mut pairs): (Vec<IpNet>, usize) = (Vec::new(), 0);
+    for range in ranges {
+        open.retain(|around| around.contains(&range));
+        pairs += open.len();
+        open.push(range);
+    }
+    pairs
+}
+
 /// What the status must say; the conditions are left out.
 pub fn status(now: &Now, pool_name: &str) -> SubnetPoolStatus {
     let pool = &now.pools[pool_name];
-    let base = net(&pool.spec.cidr);
+    let cidr = net(&pool.spec.cidr);
+    // A child pool serves what its parent holds for it.
+    let holder = now
+        .holder(pool_name)
+        .filter(|holder| settled(holder))
+        .map(|h| net(&h.spec.cidr));
+    let base = holder.filter(|range| cidr.contains(range)).unwrap_or(cidr);
     let (width, usual) = if base.addr().is_ipv4() {
         (32_u8, 28_u8)
     } else {
@@ -68,10 +87,13 @@ pub fn status(now: &Now, pool_name: &str) -> SubnetPoolStatus {
     let used = total - free(base, &held, width);
     let settled: Vec<_> = of_pool.iter().filter(|s| settled(s)).collect();
     let ranges: Vec<IpNet> = settled.iter().map(|s| net(&s.spec.cidr)).collect();
-    let pairs = ranges
-        .iter()
-        .enumerate()
-        .map(|(at, a)| ranges[at + 1..].iter().filter(|b| overlap(a, b)).count());
+    let children = now.pools.values().filter(|child| {
+        let parent = child.labels().get(PARENT_LABEL);
+        parent.is_some_and(|parent| parent == pool_name)
+    });
+    let said = pool.status.clone().unwrap_or_default();
+    // R47: from 500 down to 400 it stays as it was.
+    let omitted = settled.len() > 500 || (settled.len() > 400 && said.allocated_cidrs_omitted);
     let waiting = claims().filter(|c| {
         let phase = c.status.as_ref().and_then(|status| status.phase);
         phase != Some(ClaimPhase::Bound) && phase != Some(ClaimPhase::Error)
@@ -84,16 +106,17 @@ pub fn status(now: &Now, pool_name: &str) -> SubnetPoolStatus {
         free_count_exact: exact,
         allocated_cidrs: settled
             .iter()
+            .filter(|_| !omitted)
             .map(|s| (net(&s.spec.cidr).to_string(), s.spec.cluster_id.clone()))
             .collect(),
-        allocated_cidrs_omitted: false,
+        allocated_cidrs_omitted: omitted,
         largest_free_block: largest.map(|length| format!("/{length}")).unwrap_or_default(),
         used_percent: i64::try_from(used * 100 / total).unwrap(),
         waiting_claims: count(waiting.count()),
-        child_pools: 0,
+        child_pools: count(children.count()),
         out_of_range: count(ranges.iter().filter(|range| !base.contains(*range)).count()),
-        overlaps: count(pairs.sum()),
-        recalculated: None,
+        overlaps: count(pairs(ranges.clone())),
+        recalculated: said.recalculated,
         conditions: Vec::new(),
     }
 }

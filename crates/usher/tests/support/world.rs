@@ -9,12 +9,12 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Propag
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
-use usher_subnets::api::{ClaimPhase, Subnet, SubnetClaim, SubnetPool};
+use usher_subnets::api::{ClaimPhase, Subnet, SubnetClaim, SubnetPool, SubnetPoolClaim};
 
 use super::audit::Audit;
 use super::control_plane::Server;
 use super::history::{DEADLINE, History, Now};
-use super::invariants::settled;
+use super::invariants::{Exceptions, Proof, settled};
 use super::operator::Launch;
 use super::recount;
 
@@ -44,6 +44,7 @@ pub struct World {
     pub history: History,
     pub pools: Api<SubnetPool>,
     pub claims: Api<SubnetClaim>,
+    pub pool_claims: Api<SubnetPoolClaim>,
     pub subnets: Api<Subnet>,
     files: tempfile::TempDir,
 }
@@ -77,6 +78,7 @@ impl World {
             history: History::begin(server.client().await, &namespace).await,
             pools: Api::namespaced(client.clone(), &namespace),
             claims: Api::namespaced(client.clone(), &namespace),
+            pool_claims: Api::namespaced(client.clone(), &namespace),
             subnets: Api::namespaced(client.clone(), &namespace),
             files: tempfile::tempdir().unwrap(),
             server,
@@ -125,6 +127,29 @@ impl World {
         self.try_claim(name, spec).await.unwrap()
     }
 
+    /// A pool that names a parent by label.
+    pub async fn child_pool(&self, name: &str, parent: &str, spec: Value) -> SubnetPool {
+        let mut pool = manifest("SubnetPool", name, spec);
+        pool["metadata"]["labels"] = json!({"plexaubnet.io/parent": parent});
+        let pool = serde_json::from_value(pool).unwrap();
+        self.pools.create(&PostParams::default(), &pool).await.unwrap()
+    }
+
+    /// A claim for a pool.
+    pub async fn pool_claim(&self, name: &str, parent: &str, length: u8) -> SubnetPoolClaim {
+        let spec = json!({"parentPoolRef": parent, "desiredBlockSize": length});
+        let claim = serde_json::from_value(manifest("SubnetPoolClaim", name, spec)).unwrap();
+        self.pool_claims.create(&PostParams::default(), &claim).await.unwrap()
+    }
+
+    /// Waits until a pool claim is Bound to a pool that says it is Ready, and names that pool.
+    pub async fn until_pool(&self, claim: &str) -> String {
+        let what = format!("pool claim {claim} is Bound, and its pool is Ready");
+        self.until(&what, |now| now.pool_of(claim).is_some_and(|pool| now.is_ready(pool)))
+            .await;
+        self.history.now(|now| now.pool_of(claim).unwrap().to_owned())
+    }
+
     /// An object as its user wrote it, past our own types.
     pub async fn post(&self, plural: &str, object: &Value) -> kube::Result<Value> {
         let path = format!("/apis/plexaubnet.io/v1alpha1/namespaces/{}/{plural}", self.namespace);
@@ -137,6 +162,45 @@ impl World {
     /// As [`World::post`], by kind, name and spec.
     pub async fn raw(&self, plural: &str, kind: &str, name: &str, spec: &Value) -> kube::Result<Value> {
         self.post(plural, &manifest(kind, name, spec.clone())).await
+    }
+
+    /// The invariants over the whole history, once that is as new as what the API server lists now.
+    pub async fn proof(&self) -> Proof {
+        self.proof_but(&Exceptions::default()).await
+    }
+
+    /// As [`World::proof`], excusing what is named.
+    pub async fn proof_but(&self, exceptions: &Exceptions<'_>) -> Proof {
+        let until = self.history.caught_up(&self.client, &self.namespace).await;
+        self.history.check_with(exceptions, until)
+    }
+
+    /// Sets (or, with null, takes away) a label of a pool.
+    pub async fn label_pool(&self, name: &str, key: &str, value: Value) {
+        self.patch_pool(name, json!({"metadata": {"labels": {key: value}}}))
+            .await;
+    }
+
+    /// Sets (or, with null, takes away) an annotation of a pool.
+    pub async fn annotate_pool(&self, name: &str, key: &str, value: Value) {
+        self.patch_pool(name, json!({"metadata": {"annotations": {key: value}}}))
+            .await;
+    }
+
+    async fn patch_pool(&self, name: &str, patch: Value) {
+        let params = PatchParams::default();
+        let edited = self.pools.patch(name, &params, &Patch::Merge(patch)).await.unwrap();
+        self.history.until_revision(&edited.resource_version().unwrap()).await;
+    }
+
+    /// Deletes a Subnet past its finalizer, as nobody should.
+    pub async fn strip(&self, subnet: &str) {
+        self.subnets.delete(subnet, &DeleteParams::default()).await.unwrap();
+        let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        self.subnets
+            .patch(subnet, &PatchParams::default(), &none)
+            .await
+            .unwrap();
     }
 
     /// Many claims, many at a time.
@@ -171,9 +235,7 @@ impl World {
 
     /// Changes part of a pool's spec, and returns when it was heard of.
     pub async fn edit_pool(&self, name: &str, spec: Value) {
-        let patch = Patch::Merge(json!({"spec": spec}));
-        let edited = self.pools.patch(name, &PatchParams::default(), &patch).await.unwrap();
-        self.history.until_revision(&edited.resource_version().unwrap()).await;
+        self.patch_pool(name, json!({"spec": spec})).await;
     }
 
     /// Writes a status by hand, as nobody should, and returns when it was heard of.
@@ -312,24 +374,44 @@ async fn sweep(server: Server, namespace: String) {
         .await;
     let pools: Api<SubnetPool> = Api::namespaced(client.clone(), &namespace);
     let claims: Api<SubnetClaim> = Api::namespaced(client.clone(), &namespace);
+    let pool_claims: Api<SubnetPoolClaim> = Api::namespaced(client.clone(), &namespace);
     let subnets: Api<Subnet> = Api::namespaced(client, &namespace);
     let at_once = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
         ..DeleteParams::default()
     };
     let all = ListParams::default();
+    let _ = pool_claims.delete_collection(&at_once, &all).await;
     let _ = claims.delete_collection(&at_once, &all).await;
     let _ = subnets.delete_collection(&at_once, &all).await;
     let _ = pools.delete_collection(&at_once, &all).await;
-    let free = json!({"metadata": {"finalizers": null}});
-    let free = &Patch::Merge(&free);
-    let params = &PatchParams::default();
-    for left in subnets.list(&all).await.into_iter().flatten() {
-        let _ = subnets.patch(&left.name_any(), params, free).await;
-    }
-    for left in pools.list(&all).await.into_iter().flatten() {
-        let _ = pools.patch(&left.name_any(), params, free).await;
-    }
+    set_free(&pool_claims).await;
+    set_free(&claims).await;
+    set_free(&subnets).await;
+    set_free(&pools).await;
+}
+
+/// Takes the finalizers of all that is left.
+async fn set_free<K>(api: &Api<K>)
+where
+    K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    let left: Vec<String> = api
+        .list(&ListParams::default())
+        .await
+        .into_iter()
+        .flatten()
+        .map(|o| o.name_any())
+        .collect();
+    futures::stream::iter(left)
+        .for_each_concurrent(AT_ONCE, |name| {
+            let free = &free;
+            async move {
+                let _ = api.patch(&name, &PatchParams::default(), free).await;
+            }
+        })
+        .await;
 }
 
 pub fn manifest(kind: &str, name: &str, spec: Value) -> Value {
@@ -384,6 +466,35 @@ impl Now {
             condition.reason.clone(),
             condition.message.clone(),
         ))
+    }
+
+    /// The pool that a Bound pool claim got.
+    pub fn pool_of(&self, pool_claim: &str) -> Option<&str> {
+        let status = self.pool_claims.get(pool_claim)?.status.as_ref()?;
+        let bound = status.phase == Some(ClaimPhase::Bound);
+        status.bound_pool_name.as_deref().filter(|_| bound)
+    }
+
+    /// Phase, and reason and message of the Ready condition of a pool claim.
+    pub fn pool_claim(&self, name: &str) -> (Option<ClaimPhase>, String, String) {
+        let status = self.pool_claims.get(name).and_then(|claim| claim.status.clone());
+        let status = status.unwrap_or_default();
+        let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
+        let reason = ready.map(|c| c.reason.clone()).unwrap_or_default();
+        (status.phase, reason, status.message.unwrap_or_default())
+    }
+
+    /// Whether a pool says that it is Ready.
+    pub fn is_ready(&self, pool: &str) -> bool {
+        self.condition(pool, "Ready")
+            .is_some_and(|(status, ..)| status == "True")
+    }
+
+    /// The Subnet that stands for a pool in its parent.
+    pub fn holder(&self, pool: &str) -> Option<&Subnet> {
+        let pool = self.pools.get(pool)?;
+        let id = super::invariants::owner(pool, "SubnetPoolClaim").or(pool.uid())?;
+        self.subnets.values().find(|subnet| subnet.spec.cluster_id == id)
     }
 
     pub fn allocated(&self, pool: &str) -> Option<i64> {
