@@ -61,10 +61,13 @@ fn owner(meta: &Meta, kind: ApiType) -> Option<Named> {
 }
 
 /// Text of a CIDR to its range, host bits cleared.
+///
+/// The address is read as std and the API server read one: ipnet alone also takes `010`, which is 8 to some and 10 to others.
 pub fn range(field: &str, text: &str) -> Result<IpNet, String> {
-    text.parse::<IpNet>()
-        .map(|net| net.trunc())
-        .map_err(|e| format!("{field} {text:?} is no CIDR ({e})"))
+    let no = |why: &dyn std::fmt::Display| format!("{field} {text:?} is no CIDR ({why})");
+    let address = text.split_once('/').map_or(text, |(address, _)| address);
+    address.parse::<std::net::IpAddr>().map_err(|e| no(&e))?;
+    text.parse::<IpNet>().map(|net| net.trunc()).map_err(|e| no(&e))
 }
 
 fn spec<T: DeserializeOwned>(object: &DynamicObject) -> Result<T, String> {
@@ -159,7 +162,10 @@ impl SubnetRecord {
     /// The API server counts the deletion mark as a generation of its own. It changes no spec: an Allocated Subnet that
     /// is marked for deletion holds its range until it is gone.
     pub fn phase(&self) -> Option<SubnetPhase> {
-        let spec_generation = self.meta.generation - i64::from(self.meta.deleting.is_some());
+        let spec_generation = self
+            .meta
+            .generation
+            .saturating_sub(i64::from(self.meta.deleting.is_some()));
         let speaks = self
             .status
             .observed_generation

@@ -5,30 +5,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+#[path = "../dice/mod.rs"]
+mod dice;
 mod invariants;
 mod users;
 #[path = "../world/mod.rs"]
 mod world;
 
+use dice::Dice;
 use serde_json::json;
 use usher_engine::ObjectKey;
 use world::{Call, Flight, Operator, Server, TYPES, orphan_effect};
-
-/// A small generator of our own: the same numbers on every machine.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % below.max(1) as u64) as usize
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.roll(n) == 0
-    }
-}
 
 /// A pass under way, or what a crash left of one.
 enum Pending {
@@ -66,7 +53,7 @@ impl Run {
         let operators = vec![Operator::start(&server), Operator::start(&server)];
         let tight = !seed.is_multiple_of(3);
         let (trees, force) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
-        let dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let dice = Dice::new(seed);
         Self {
             server,
             operators,
