@@ -338,11 +338,15 @@ fn m7_a_child_wakes_its_parents_by_label_range_and_deletion_and_by_nothing_else(
     );
     let mut server = with_pools();
     child(&mut server);
-    let marked = woken_by(&mut server, |server| drop(server.delete(POOLS, "k", None).unwrap()));
+    let marked = woken_by(&mut server, |server| {
+        server.delete(POOLS, "k", None).unwrap();
+    });
     assert_eq!(names_of_pools(&marked), set(&["k", "p"]), "deletion marked");
     let mut server = with_pools();
     child(&mut server);
     server.edit(POOLS, "k", |o| o["metadata"]["finalizers"] = json!([]));
-    let gone = woken_by(&mut server, |server| drop(server.delete(POOLS, "k", None).unwrap()));
+    let gone = woken_by(&mut server, |server| {
+        server.delete(POOLS, "k", None).unwrap();
+    });
     assert_eq!(names_of_pools(&gone), set(&["p"]), "row 2: gone");
 }
