@@ -69,20 +69,16 @@ impl Etcd {
             })
             .collect();
         let answer = self.ask("put", "/v3/kv/txn", &json!({"success": puts}))?;
-        let revision = answer.pointer("/header/revision").and_then(Value::as_str);
-        revision.and_then(|text| text.parse().ok()).ok_or_else(|| Error::Etcd {
-            what: "put",
-            problem: format!("no revision in {answer}"),
-        })
+        revision(&answer)
     }
 
-    /// Removes every object whose path begins so.
-    pub(crate) fn clear(&self, path: &str) -> Result<()> {
+    /// Removes every object whose path begins so. Returns the version from which on they are gone.
+    pub(crate) fn clear(&self, path: &str) -> Result<u64> {
         // All keys from the prefix to the next possible one.
         let begin = format!("{ROOT}{path}/");
         let end = format!("{ROOT}{path}0");
         let range = json!({"key": base64(begin.as_bytes()), "range_end": base64(end.as_bytes())});
-        self.ask("deleterange", "/v3/kv/deleterange", &range).map(drop)
+        revision(&self.ask("deleterange", "/v3/kv/deleterange", &range)?)
     }
 
     /// Bytes of the database in use, history included.
@@ -120,6 +116,14 @@ impl Etcd {
                 problem: answer.chars().take(500).collect(),
             })
     }
+}
+
+fn revision(answer: &Value) -> Result<u64> {
+    let revision = answer.pointer("/header/revision").and_then(Value::as_str);
+    revision.and_then(|text| text.parse().ok()).ok_or_else(|| Error::Etcd {
+        what: "revision",
+        problem: format!("no revision in {answer}"),
+    })
 }
 
 /// Where the API server keeps the resources of our group.

@@ -10,6 +10,7 @@ mod plane;
 mod process;
 mod report;
 mod subnets;
+mod view;
 mod world;
 
 use std::path::PathBuf;
@@ -28,6 +29,12 @@ use report::Report;
 enum Command {
     /// The subnets spec's section 12, on a control plane of its own.
     Subnets(Box<subnets::Options>),
+    /// The view without a cluster: bytes and microseconds per Subnet and claim.
+    View {
+        /// Subnets, and as many claims.
+        #[arg(long, default_value_t = 100_000)]
+        objects: usize,
+    },
     /// The address map alone.
     Map {
         /// Live blocks.
@@ -66,6 +73,7 @@ fn run(command: Command) -> Result<()> {
                 .unwrap_or_else(|| myself.with_file_name("bench-subnets.json"));
             finish(&report, json)
         }
+        Command::View { objects } => view::weigh(objects),
         Command::Map { live, case: Some(case) } => {
             let figures = map::one(&case, live)?;
             println!("{}", serde_json::to_string(&figures).unwrap_or_default());

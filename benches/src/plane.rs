@@ -69,10 +69,9 @@ impl Plane {
         let state: Value = serde_json::from_str(&text).unwrap_or_default();
         let listed = state.get("components").and_then(Value::as_array);
         let components = listed.into_iter().flatten().filter_map(|component| {
-            let version = match component.get("version")? {
-                Value::String(version) => version.clone(),
-                other => other.to_string(),
-            };
+            let version = component.get("version")?;
+            let part = |name: &str| version.get(name).map(ToString::to_string).unwrap_or_default();
+            let version = [part("major"), part("minor"), part("patch")].join(".");
             Some(Component {
                 name: component.get("component")?.as_str()?.to_owned(),
                 version,

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Method, Request};
 use serde_json::{Value, json};
@@ -16,6 +16,8 @@ use crate::plane::Plane;
 
 /// Requests in flight: as many as the operator's.
 pub(crate) const IN_FLIGHT: usize = 64;
+/// How long the API server may take to learn of what was put into etcd.
+const CATCH_UP: Duration = Duration::from_secs(600);
 /// Group and version of everything measured.
 pub(crate) const API: &str = "/apis/plexaubnet.io/v1alpha1";
 
@@ -100,19 +102,16 @@ impl World {
         Ok(name)
     }
 
-    /// Takes everything measured out of a namespace, at once.
-    pub(crate) fn clear(&self, namespace: &str) -> Result<()> {
-        for plural in ["subnets", "subnetclaims", "subnetpools"] {
-            self.etcd().clear(&format!("{plural}/{namespace}"))?;
-        }
-        Ok(())
-    }
-
-    /// Until the API server's cache has seen all that was put into etcd: a list from a quorum waits for that.
-    pub(crate) async fn caught_up(&self, namespace: &str) -> Result<()> {
-        for plural in ["subnets", "subnetclaims", "subnetpools"] {
-            let path = format!("{API}/namespaces/{namespace}/{plural}?limit=1");
-            self.client.send(Method::GET, &path, String::new()).await?;
+    /// Until the API server's cache has seen what was put into etcd, up to this version. It takes some thousand objects a
+    /// second; until then it answers from etcd, or not at all.
+    pub(crate) async fn caught_up(&self, namespace: &str, plural: &str, version: u64) -> Result<()> {
+        let begun = Instant::now();
+        let query = format!("limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan");
+        let path = format!("{API}/namespaces/{namespace}/{plural}?{query}");
+        while let Err(error) = self.client.send(Method::GET, &path, String::new()).await {
+            if begun.elapsed() > CATCH_UP {
+                return Err(error);
+            }
         }
         Ok(())
     }

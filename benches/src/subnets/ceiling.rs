@@ -26,7 +26,9 @@ pub(crate) async fn raw(world: &World, count: usize) -> Result<f64> {
         async move { client.send(Method::POST, &at, body).await.map(drop) }
     })
     .await?;
-    Ok(count as f64 / begun.elapsed().as_secs_f64())
+    let rate = count as f64 / begun.elapsed().as_secs_f64();
+    nursery.close().await?;
+    Ok(rate)
 }
 
 /// One write with nothing else going on: the median in milliseconds.
@@ -41,6 +43,7 @@ pub(crate) async fn idle_write(world: &World, count: usize) -> Result<f64> {
         world.client().send(Method::POST, &at, body).await?;
         times.push(begun.elapsed().as_secs_f64() * 1e3);
     }
+    nursery.close().await?;
     Ok(median(&times))
 }
 
@@ -84,10 +87,13 @@ pub(crate) async fn ceiling(world: &World, count: usize) -> Result<Ceiling> {
     })
     .await?;
     let seconds = begun.elapsed().as_secs_f64();
+    let cpu = cpu.since(world, "bench");
+    let bytes = world.etcd().bytes()?.saturating_sub(before) as f64 / count as f64;
+    nursery.close().await?;
     Ok(Ceiling {
         rate: count as f64 / seconds,
-        cpu: cpu.since(world, "bench"),
-        bytes: world.etcd().bytes()?.saturating_sub(before) as f64 / count as f64,
+        bytes,
+        cpu,
     })
 }
 

@@ -59,8 +59,10 @@ pub(crate) async fn drain(world: &World, count: usize, pools: usize, existing: u
     let (memory, _) = operator.memory();
     drop(operator);
     all_bound(world, nursery.namespace(), count).await?;
-
+    let bytes = world.etcd().bytes()?.saturating_sub(before) as f64 / count as f64;
     let requests = audit.requests(nursery.namespace())?;
+    nursery.close().await?;
+
     let binds = requests
         .iter()
         .filter(|r| r.by("writer") && r.what == BIND && r.succeeded());
@@ -79,7 +81,7 @@ pub(crate) async fn drain(world: &World, count: usize, pools: usize, existing: u
         pool_status: status as f64 / pools as f64,
         reads: reads_after(&requests, ready),
         requests: tally(requests.iter().filter(|r| r.by("writer"))),
-        bytes: world.etcd().bytes()?.saturating_sub(before) as f64 / count as f64,
+        bytes,
         cpu: used,
         memory,
         passes: passes(&metrics),
@@ -119,6 +121,7 @@ pub(crate) async fn release(world: &World, count: usize) -> Result<Released> {
     at_rest(&mut operator, "release all Subnets", none_left).await?;
     drop(operator);
     let requests = audit.requests(nursery.namespace())?;
+    nursery.close().await?;
     let writes = requests
         .iter()
         .filter(|r| r.by("writer") && r.is_write() && r.what != POOL_STATUS);

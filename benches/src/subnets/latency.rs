@@ -45,6 +45,8 @@ pub(crate) async fn latency(world: &World, rate: f64, time: Duration) -> Result<
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     watching.abort();
+    drop(operator);
+    nursery.close().await?;
     let seen = seen.lock().await;
     let milliseconds: Vec<f64> = answered
         .iter()

@@ -5,7 +5,7 @@
 mod ceiling;
 mod drain;
 mod latency;
-mod objects;
+pub(crate) mod objects;
 mod start;
 
 use std::path::PathBuf;
@@ -381,7 +381,7 @@ impl Bench<'_> {
         for _ in 0..self.numbers.runs.min(3) {
             starts.push(crowd.start().await?);
         }
-        drop(crowd);
+        crowd.leave().await?;
         let of = |what: fn(&start::Start) -> f64| starts.iter().map(what).collect::<Vec<_>>();
         let rows = [
             Row::new("bare lists, pages of 500", "s", of(|s| s.pages)),

@@ -32,7 +32,7 @@ fn cluster_id(n: usize) -> String {
 }
 
 /// A uid as the API server makes them, the same for the same number.
-fn uid(kind: u16, n: usize) -> String {
+pub(crate) fn uid(kind: u16, n: usize) -> String {
     format!("{n:08x}-{kind:04x}-4bec-8000-{n:012x}")
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn pool(namespace: &str, n: usize, pools: usize) -> Value {
     })
 }
 
-fn claim(namespace: &str, n: usize, pools: usize) -> Value {
+pub(crate) fn claim(namespace: &str, n: usize, pools: usize) -> Value {
     json!({
         "apiVersion": API_VERSION,
         "kind": "SubnetClaim",
@@ -177,16 +177,16 @@ impl<'w> Nursery<'w> {
                 None,
             )
             .await?;
-        let versions = self.world.etcd().put(count, |n| {
+        let make = |n| {
             let n = first + n;
             let mut object = template.clone();
             set(&mut object, "/metadata/name", claim_name(n));
             set(&mut object, "/metadata/uid", uid(1, n));
             set(&mut object, "/spec/clusterID", cluster_id(n));
             set(&mut object, "/spec/poolRef", pool_name(n, self.pools));
-            (format!("subnetclaims/{}/{}", self.namespace, claim_name(n)), object)
-        })?;
-        self.world.caught_up(&self.namespace).await?;
+            (claim_name(n), object)
+        };
+        let versions = self.put("subnetclaims", count, make).await?;
         let waiting = versions.into_iter().enumerate();
         Ok(waiting
             .map(|(n, version)| Waiting {
@@ -208,16 +208,16 @@ impl<'w> Nursery<'w> {
         remove(&mut first, "/spec", "claimRef");
         set(&mut first, "/spec/clusterID", "by-hand-000000".to_owned());
         let template = self.stored("Subnet", "subnets", &first, Some(allocated())).await?;
-        self.world.etcd().put(count, |n| {
+        let make = |n| {
             let mut object = template.clone();
             let name = subnet_name(&pool, block(n));
             set(&mut object, "/metadata/name", name.clone());
             set(&mut object, "/metadata/uid", uid(2, n));
             set(&mut object, "/spec/cidr", block(n).to_string());
             set(&mut object, "/spec/clusterID", format!("by-hand-{n:06}"));
-            (format!("subnets/{}/{name}", self.namespace), object)
-        })?;
-        self.world.caught_up(&self.namespace).await
+            (name, object)
+        };
+        self.put("subnets", count, make).await.map(drop)
     }
 
     /// `count` Bound claims with their Allocated Subnets.
@@ -229,15 +229,15 @@ impl<'w> Nursery<'w> {
             .await?;
         let object = subnet(&self.namespace, 0, &pool, &uid(1, 0));
         let subnet = self.stored("Subnet", "subnets", &object, Some(allocated())).await?;
-        self.world.etcd().put(count, |n| {
+        let make_claim = |n| {
             let mut object = claim.clone();
             set(&mut object, "/metadata/name", claim_name(n));
             set(&mut object, "/metadata/uid", uid(1, n));
             set(&mut object, "/spec/clusterID", cluster_id(n));
             set_value(&mut object, "/status", bound(n, &pool));
-            (format!("subnetclaims/{}/{}", self.namespace, claim_name(n)), object)
-        })?;
-        self.world.etcd().put(count, |n| {
+            (claim_name(n), object)
+        };
+        let make_subnet = |n| {
             let mut object = subnet.clone();
             let name = subnet_name(&pool, block(n));
             set(&mut object, "/metadata/name", name.clone());
@@ -248,9 +248,35 @@ impl<'w> Nursery<'w> {
             set(&mut object, "/spec/clusterID", cluster_id(n));
             set(&mut object, "/spec/claimRef/name", claim_name(n));
             set(&mut object, "/spec/claimRef/uid", uid(1, n));
-            (format!("subnets/{}/{name}", self.namespace), object)
+            (name, object)
+        };
+        self.put("subnetclaims", count, make_claim).await?;
+        self.put("subnets", count, make_subnet).await.map(drop)
+    }
+
+    /// Takes everything out again, so that what comes next finds the servers as this found them.
+    pub(crate) async fn close(self) -> Result<()> {
+        for plural in ["subnets", "subnetclaims", "subnetpools"] {
+            let version = self.world.etcd().clear(&format!("{plural}/{}", self.namespace))?;
+            self.world.caught_up(&self.namespace, plural, version).await?;
+        }
+        Ok(())
+    }
+
+    async fn put(
+        &self,
+        plural: &str,
+        count: usize,
+        object: impl Fn(usize) -> (String, Value) + Sync,
+    ) -> Result<Vec<u64>> {
+        let versions = self.world.etcd().put(count, |n| {
+            let (name, object) = object(n);
+            (format!("{plural}/{}/{name}", self.namespace), object)
         })?;
-        self.world.caught_up(&self.namespace).await
+        if let Some(last) = versions.iter().max() {
+            self.world.caught_up(&self.namespace, plural, *last).await?;
+        }
+        Ok(versions)
     }
 
     /// Creates one object through the API and returns it as the API server stores it.
@@ -278,14 +304,6 @@ impl<'w> Nursery<'w> {
         // The version is etcd's own, not part of what is stored.
         remove(&mut stored, "/metadata", "resourceVersion");
         Ok(stored)
-    }
-}
-
-impl Drop for Nursery<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.world.clear(&self.namespace) {
-            eprintln!("{}: {error}", self.namespace);
-        }
     }
 }
 

@@ -86,6 +86,10 @@ impl<'w> Crowd<'w> {
         })
     }
 
+    pub(crate) async fn leave(self) -> Result<()> {
+        self.nursery.close().await
+    }
+
     async fn lists(&self, namespace: &str, streaming: bool) -> Result<f64> {
         let client = self.world.another_client().await?;
         let begun = Instant::now();
@@ -106,11 +110,13 @@ async fn pages(client: &Client, path: &str) -> Result<()> {
     loop {
         let at = format!("{path}?limit={PAGE}{more}");
         let page = client.send(Method::GET, &at, String::new()).await?;
-        // In the list's own metadata, at its beginning.
-        let head = page.get(..page.len().min(4_096)).unwrap_or(&page);
-        let token = head
-            .split_once("\"continue\":\"")
-            .and_then(|(_, rest)| rest.split('"').next());
+        // In the list's own metadata, which comes before or after its items.
+        let mark = "\"continue\":\"";
+        let token = page.find("\"items\"").and_then(|items| {
+            let (head, tail) = page.split_at_checked(items)?;
+            let at = head.find(mark).or_else(|| tail.rfind(mark).map(|at| at + items))?;
+            page.get(at + mark.len()..)?.split('"').next()
+        });
         match token.filter(|token| !token.is_empty()) {
             Some(token) => more = format!("&continue={token}"),
             None => return Ok(()),
@@ -131,16 +137,21 @@ async fn stream(client: &Client, path: &str) -> Result<()> {
         .await
         .map_err(|e| Error::api(&at, e))?;
     let mut lines = std::pin::pin!(lines);
-    let mut line = String::new();
+    let (mut line, mut events) = (String::new(), 0);
     loop {
+        let last: String = line.chars().take(300).collect();
         line.clear();
         let read = lines
             .read_line(&mut line)
             .await
             .map_err(Error::io(format!("read {at}")))?;
         if read == 0 {
-            return Err(Error::api(at, "the stream ended before its list"));
+            return Err(Error::api(
+                at,
+                format!("the stream ended after {events} events, the last one {last:?}"),
+            ));
         }
+        events += 1;
         if line.starts_with("{\"type\":\"BOOKMARK\"") && line.contains("initial-events-end") {
             return Ok(());
         }
