@@ -184,6 +184,16 @@ impl Shared {
         }
     }
 
+    /// Whether so many passes are due, in all queues together.
+    pub(crate) fn due_at_least(&self, many: usize) -> bool {
+        let now = self.clock.monotonic();
+        let due = self
+            .queues
+            .values()
+            .map(|handle| handle.lock().due_by(now).take(many).count());
+        due.sum::<usize>() >= many
+    }
+
     /// Who waits for the echo of a write to this object.
     pub(crate) fn waiting_for(&self, kind: ApiType, touched: &[ObjectKey], advanced: bool) -> Vec<Reader> {
         let written = lock(&self.written);
