@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use kube::api::{DynamicObject, ListMeta, TypeMeta};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
+use usher_engine::hash::CanonicalHash;
 
 /// One object of a list or a watch.
 #[derive(Debug, Clone)]
@@ -22,6 +23,34 @@ pub(crate) struct Page {
     #[serde(default)]
     pub(crate) metadata: ListMeta,
     pub(crate) items: Vec<Arrived>,
+}
+
+/// What is read of the answer to a write.
+#[derive(Debug, Clone, serde::Deserialize)]
+pub(crate) struct Stored {
+    #[serde(default)]
+    metadata: Version,
+    #[serde(default)]
+    status: Option<Value>,
+}
+
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    resource_version: Option<String>,
+}
+
+impl Stored {
+    /// The object's version; 0 where it has none.
+    pub(crate) fn revision(&self) -> u64 {
+        let version = self.metadata.resource_version.as_deref();
+        version.and_then(|version| version.parse().ok()).unwrap_or(0)
+    }
+
+    /// Hash of the status as it is stored.
+    pub(crate) fn status_hash(&self) -> Option<CanonicalHash> {
+        self.status.as_ref().map(CanonicalHash::of_json)
+    }
 }
 
 /// The metadata that records are made of, and what kinds may ask for besides.
@@ -149,6 +178,15 @@ mod tests {
             (page.items.len(), page.metadata.continue_.as_deref()),
             (1, Some("more"))
         );
+    }
+
+    #[test]
+    fn an_answer_tells_version_and_status() {
+        let stored: Stored = serde_json::from_value(object()).unwrap();
+        let hash = CanonicalHash::of(&json!({"phase": "Bound"})).unwrap();
+        assert_eq!((stored.revision(), stored.status_hash()), (7, Some(hash)));
+        let bare: Stored = serde_json::from_value(json!({"kind": "Thing", "status": null})).unwrap();
+        assert_eq!((bare.revision(), bare.status_hash()), (0, None));
     }
 
     #[test]
