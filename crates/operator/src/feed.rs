@@ -110,7 +110,7 @@ impl watches::Sink for Feed {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
         let waiting = self.shared.waiting_for(kind, &outcome.touched, outcome.advanced);
         let echoes = waiting.into_iter().map(|r| Wake::now(r.kind, r.key, Why("echo")));
-        let overwritten = self.shared.overwritten(kind, &outcome.touched);
+        let overwritten = self.shared.overwritten(kind, &outcome.restated);
         self.shared.wake(echoes.chain(outcome.wakes).chain(overwritten));
         if healed {
             self.health.set(kind.plural, Ok(()));

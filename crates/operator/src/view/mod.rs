@@ -93,6 +93,8 @@ pub struct Outcome {
     pub wakes: Vec<Wake>,
     /// Objects that changed, vanished or could not be read: what read-your-own-writes waits for.
     pub touched: Vec<ObjectKey>,
+    /// Those among them whose status says something else than before, by whomever it was written.
+    pub restated: Vec<ObjectKey>,
     /// The whole type moved on (list, bookmark): everybody who waits for it may look.
     pub advanced: bool,
     /// An object that could not be read.
@@ -239,8 +241,8 @@ impl View {
             let mut last = None;
             while let Some(next) = self.slice(kind, last.as_ref()) {
                 self.handle(&self.feeders.get(&kind).cloned().unwrap_or_default(), &next);
-                outcome.touched.extend(next.iter().map(|(key, _)| key.clone()));
-                last = next.last().map(|(key, _)| key.clone());
+                outcome.touched.extend(next.iter().map(|changed| changed.key.clone()));
+                last = next.last().map(|changed| changed.key.clone());
             }
             self.backlog.retain(|(listed, _)| *listed != kind);
             outcome.wakes = self.look(kind, None);
@@ -249,7 +251,11 @@ impl View {
         self.handle(&self.feeders.get(&kind).cloned().unwrap_or_default(), &applied.changes);
         let mappers = self.mappers.get(&kind).cloned().unwrap_or_default();
         outcome.wakes = self.handle(&mappers, &applied.changes);
-        outcome.touched.extend(applied.changes.into_iter().map(|(key, _)| key));
+        let restated = applied.changes.iter().filter(|changed| changed.restated);
+        outcome.restated = restated.map(|changed| changed.key.clone()).collect();
+        outcome
+            .touched
+            .extend(applied.changes.into_iter().map(|changed| changed.key));
         outcome
     }
 
@@ -265,8 +271,8 @@ impl View {
         let Some(next) = self.slice(kind, after) else {
             return Vec::new();
         };
-        if let (SLICE, Some((last, _))) = (next.len(), next.last()) {
-            self.backlog.push((kind, last.clone()));
+        if let (SLICE, Some(last)) = (next.len(), next.last()) {
+            self.backlog.push((kind, last.key.clone()));
         }
         self.handle(&self.mappers.get(&kind).cloned().unwrap_or_default(), &next)
     }
@@ -279,9 +285,9 @@ impl View {
 
     fn handle(&mut self, handlers: &[Handler], changes: &Changes) -> Vec<Wake> {
         let mut wakes = Vec::new();
-        for (_, change) in changes {
+        for changed in changes {
             for handler in handlers {
-                wakes.extend(handler(self, &**change));
+                wakes.extend(handler(self, &*changed.change));
             }
         }
         wakes

@@ -75,8 +75,27 @@ impl<R> Change<R> {
     }
 }
 
-/// Changes with the key they concern; the change is a `Change<R>`.
-pub(super) type Changes = Vec<(ObjectKey, Box<dyn Any>)>;
+/// A change with the key it concerns.
+pub(super) struct Changed {
+    pub(super) key: ObjectKey,
+    /// A `Change<R>`.
+    pub(super) change: Box<dyn Any>,
+    /// The status says something else than before.
+    pub(super) restated: bool,
+}
+
+impl Changed {
+    fn new<R: Record>(change: Change<R>) -> Option<Self> {
+        let status = |record: &Arc<R>| record.meta().status_hash;
+        Some(Self {
+            key: change.latest()?.meta().key.clone(),
+            restated: matches!((&change.old, &change.new), (Some(old), Some(new)) if status(old) != status(new)),
+            change: Box::new(change),
+        })
+    }
+}
+
+pub(super) type Changes = Vec<Changed>;
 
 /// How far a type's watch has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -215,9 +234,12 @@ impl<R: Record> AnyStore for Store<R> {
     fn from(&self, after: Option<&ObjectKey>, most: usize) -> Changes {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.entries.range::<ObjectKey, _>((from, Bound::Unbounded)).take(most);
-        next.map(|ByKey(entry)| {
-            let (key, new) = (entry.key().clone(), Some(entry.record.clone()));
-            (key, Box::new(Change { old: None, new }) as Box<dyn Any>)
+        let new = |entry: &Entry<R>| Some(entry.record.clone());
+        next.filter_map(|ByKey(entry)| {
+            Changed::new(Change {
+                old: None,
+                new: new(entry),
+            })
         })
         .collect()
     }
@@ -386,7 +408,7 @@ impl<R: Record> Store<R> {
             changed: seen.events,
             at_nanos,
         }));
-        changes.push((key, Box::new(Change { old, new: Some(new) })));
+        changes.extend(Changed::new(Change { old, new: Some(new) }));
         changes
     }
 
@@ -407,13 +429,11 @@ impl<R: Record> Store<R> {
                 self.deleted.remove(&oldest);
             }
         }
-        vec![(
-            key.clone(),
-            Box::new(Change {
-                old: Some(entry.record),
-                new: None,
-            }),
-        )]
+        let gone = Change {
+            old: Some(entry.record),
+            new: None,
+        };
+        Changed::new(gone).into_iter().collect()
     }
 }
 
