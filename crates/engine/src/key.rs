@@ -1,16 +1,17 @@
 //! Which object. A key cannot lack its namespace: there is no way to make one without.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
+
+use crate::Text;
 
 /// Namespace and name of one object. Both are non-empty by construction, so that a mapper that forgets the namespace
 /// does not compile to a key that wakes nobody.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    namespace: Arc<str>,
-    name: Arc<str>,
+    namespace: Text,
+    name: Text,
 }
 
 /// Why no key could be made.

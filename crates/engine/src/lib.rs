@@ -1,7 +1,7 @@
 //! The pure heart of Usher.
 //!
 //! What lives here is arithmetic on values: plans and why they are what they are ([`plan`]), conditions ([`condition`]),
-//! keys and names ([`key`], [`name`]), canonical hashes ([`hash`]), back-off and rate limits ([`backoff`]), error
+//! keys and names ([`key`], [`name`], [`text`], [`uid`]), canonical hashes ([`hash`]), back-off and rate limits ([`backoff`]), error
 //! classes ([`error`]).
 //!
 //! **Deliberately absent:** tokio, kube, a clock, randomness, any I/O. Time arrives as an argument. The tidy test of `usher`
@@ -14,9 +14,13 @@ pub mod hash;
 pub mod key;
 pub mod name;
 pub mod plan;
+pub mod text;
+pub mod uid;
 
 pub use backoff::{Backoff, Moment, TokenBucket};
 pub use condition::{Condition, ConditionStatus, Conditions};
 pub use error::ErrorClass;
 pub use key::{KeyError, ObjectKey};
 pub use plan::{Finding, Next, Plan, Stance, Step, Tell};
+pub use text::Text;
+pub use uid::Uid;

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, Request};
+use kube::core::request::Error as RequestError;
 use serde_json::{Value, json};
 use usher_engine::ObjectKey;
 use usher_engine::hash::CanonicalHash;
 
+use crate::arrived::Stored;
 use crate::error::Failure;
 use crate::metrics::WriteLabel;
 use crate::record::{ApiType, Meta};
@@ -95,23 +97,16 @@ impl Pass {
 
     /// Creates an object.
     pub async fn create(&self, kind: ApiType, key: &ObjectKey, object: Value) -> Result<Answer, Failure> {
-        let object: DynamicObject = serde_json::from_value(object).map_err(|e| Failure::Invalid {
-            verb: "create",
-            object: name(kind, key),
-            problem: e.to_string(),
-        })?;
-        let api = self.api(kind, key);
-        self.write("create", kind, key, None, async {
-            api.create(&PostParams::default(), &object).await.map(Some)
-        })
-        .await
+        let request = Request::new(kind.path(key.namespace()));
+        let request = request.create(&PostParams::default(), object.to_string().into_bytes());
+        self.write("create", kind, key, None, async { self.send(request).await.map(Some) })
+            .await
     }
 
     /// Replaces a resource's status, whole, if the resource is still the version in `meta`.
     pub async fn replace_status(&self, kind: ApiType, meta: &Meta, status: Value) -> Result<Answer, Failure> {
         let version = self.version(kind, meta);
-        let api = self.api(kind, &meta.key);
-        let object: DynamicObject = serde_json::from_value(json!({
+        let object = json!({
             "apiVersion": kind.api_version(),
             "kind": kind.kind,
             "metadata": {
@@ -121,17 +116,11 @@ impl Pass {
                 "resourceVersion": version.to_string(),
             },
             "status": status,
-        }))
-        .map_err(|e| Failure::Invalid {
-            verb: "update",
-            object: name(kind, &meta.key),
-            problem: e.to_string(),
-        })?;
-        let call = async {
-            api.replace_status(meta.key.name(), &PostParams::default(), &object)
-                .await
-                .map(Some)
-        };
+        });
+        let request = Request::new(kind.path(meta.key.namespace()));
+        let (name, body) = (meta.key.name(), object.to_string().into_bytes());
+        let request = request.replace_subresource("status", name, &PostParams::default(), body);
+        let call = async { self.send(request).await.map(Some) };
         self.write("update", kind, &meta.key, Some(version), call).await
     }
 
@@ -150,13 +139,9 @@ impl Pass {
             fields.insert("resourceVersion".into(), json!(version.to_string()));
         }
         let patch = json!({"metadata": fields});
-        let api = self.api(kind, &meta.key);
-        let call = async {
-            let patched = api
-                .patch(meta.key.name(), &PatchParams::default(), &Patch::Merge(&patch))
-                .await?;
-            Ok((!last).then_some(patched))
-        };
+        let request = Request::new(kind.path(meta.key.namespace()));
+        let request = request.patch(meta.key.name(), &PatchParams::default(), &Patch::Merge(&patch));
+        let call = async { Ok(Some(self.send(request).await?).filter(|_| !last)) };
         self.write("patch", kind, &meta.key, Some(version), call).await
     }
 
@@ -173,8 +158,18 @@ impl Pass {
             uid: Some(meta.uid.to_string()),
             resource_version: Some(version.to_string()),
         });
-        let api = self.api(kind, &meta.key);
-        let call = async { api.delete(meta.key.name(), &params).await.map(|answer| answer.left()) };
+        let request = Request::new(kind.path(meta.key.namespace()));
+        let request = request
+            .delete(meta.key.name(), &params)
+            .map_err(kube::Error::BuildRequest);
+        let client = &self.shared.clients.write;
+        // Where it is not held back by a finalizer, the answer is a status: the object is gone.
+        let call = async {
+            client
+                .request_status::<Stored>(request?)
+                .await
+                .map(|answer| answer.left())
+        };
         self.write("delete", kind, &meta.key, Some(version), call).await
     }
 
@@ -216,6 +211,11 @@ impl Pass {
         Api::namespaced_with(self.shared.clients.write.clone(), key.namespace(), &kind.resource())
     }
 
+    async fn send(&self, request: Result<http::Request<Vec<u8>>, RequestError>) -> Result<Stored, kube::Error> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        self.shared.clients.write.request(request).await
+    }
+
     async fn read<T>(
         &self,
         verb: &'static str,
@@ -245,7 +245,7 @@ impl Pass {
         kind: ApiType,
         key: &ObjectKey,
         based_on: Option<u64>,
-        call: impl Future<Output = Result<Option<DynamicObject>, kube::Error>>,
+        call: impl Future<Output = Result<Option<Stored>, kube::Error>>,
     ) -> Result<Answer, Failure> {
         let shared = &self.shared;
         let _turn = shared.turnstile.turn(Rank(self.rank.load(Ordering::Relaxed))).await;
@@ -264,8 +264,11 @@ impl Pass {
             result,
         });
         match outcome {
-            Ok(Some(object)) => {
-                let answer = answer(&object);
+            Ok(Some(stored)) => {
+                let answer = Answer {
+                    revision: stored.revision(),
+                    status_hash: stored.status_hash(),
+                };
                 if let Some(version) = based_on {
                     let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
                     renewed.push((kind, key.clone(), version, answer.revision));
@@ -308,7 +311,7 @@ impl Pass {
         version: u64,
     ) -> Result<(), Failure> {
         match self.get(kind, key).await? {
-            Some(object) if answer(&object).revision == version => Err(Failure::Unknown {
+            Some(object) if object.metadata.resource_version == Some(version.to_string()) => Err(Failure::Unknown {
                 verb,
                 object: name(kind, key),
                 problem: "409, but there is no newer version".to_owned(),
@@ -331,15 +334,6 @@ async fn timed<T>(
             object,
             problem: format!("no answer within {} s", CALL_TIMEOUT.as_secs()),
         }),
-    }
-}
-
-fn answer(object: &DynamicObject) -> Answer {
-    let version = object.metadata.resource_version.as_deref().and_then(|v| v.parse().ok());
-    let status = object.data.get("status").filter(|s| !s.is_null());
-    Answer {
-        revision: version.unwrap_or(0),
-        status_hash: status.and_then(|s| CanonicalHash::of(s).ok()),
     }
 }
 

@@ -12,8 +12,13 @@ use crate::queue::Why;
 use crate::record::ApiType;
 use crate::serve::Health;
 use crate::shared::Shared;
-use crate::view::{Event, Wake};
+use crate::view::{Event, View, Wake};
 use crate::watch as watches;
+
+/// Fewer passes than this due, and the next slice is looked at: the passes never run dry in between.
+const FEW: usize = 200;
+/// How long that many passes take at least.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Starts the watches one after the other, each when the one before has its first list: a kind may rely on a later
 /// type's list being newer than an earlier one's.
@@ -43,7 +48,22 @@ pub(crate) async fn feed_in_order(
             return;
         }
     }
+    look_through(&shared).await;
     while running.join_next().await.is_some() {}
+}
+
+/// Wakes what the first lists brought, slice by slice, each when hardly anything of the one before is left to do: a
+/// start with a million objects needs no longer a queue than one with a thousand. A standby waits here, with short queues.
+async fn look_through(shared: &Shared) {
+    loop {
+        while shared.due_at_least(FEW) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let Some(wakes) = shared.change(View::next_slice) else {
+            return;
+        };
+        shared.wake(wakes);
+    }
 }
 
 /// Feeds the view and wakes whom that concerns.
@@ -90,7 +110,7 @@ impl watches::Sink for Feed {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
         let waiting = self.shared.waiting_for(kind, &outcome.touched, outcome.advanced);
         let echoes = waiting.into_iter().map(|r| Wake::now(r.kind, r.key, Why("echo")));
-        let overwritten = self.shared.overwritten(kind, &outcome.touched);
+        let overwritten = self.shared.overwritten(kind, &outcome.restated);
         self.shared.wake(echoes.chain(outcome.wakes).chain(overwritten));
         if healed {
             self.health.set(kind.plural, Ok(()));

@@ -118,6 +118,13 @@ pub trait Kind: Send + Sync + 'static {
     fn urgent(&self, _resource: &Self::Resource, _new: &Self::Status) -> bool {
         true
     }
+
+    /// How long writing `new` may be put off while all places for writes are taken; `None`: it takes its turn with the
+    /// rest. For what the next write says anyway, and for what is merely older by then. A resource of which nothing was
+    /// ever reported waits until there is a place.
+    fn may_wait(&self, _resource: &Self::Resource, _new: &Self::Status) -> Option<Duration> {
+        None
+    }
 }
 
 /// Limits on status writes per resource: a busy resource reports its latest state, not every state it was in.

@@ -7,6 +7,7 @@
 //! plain values without clock, task or lock of their own: the simulator runs the same ones.
 
 pub mod api;
+mod arrived;
 mod boxed;
 pub mod client;
 pub mod clock;

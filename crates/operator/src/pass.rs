@@ -14,7 +14,7 @@ use usher_engine::{ErrorClass, Finding, Next, ObjectKey, Plan, Step, Tell};
 
 pub use crate::api::Pass;
 use crate::error::Failure;
-use crate::kind::{Kind, Outcome, Passed, PlanOf};
+use crate::kind::{Kind, Outcome, Pace, Passed, PlanOf};
 use crate::metrics::{KindLabel, StepLabel};
 use crate::queue::{Finish, Job};
 use crate::record::Record;
@@ -26,6 +26,10 @@ use crate::written::Reader;
 const NOT_LEADING_AGAIN: Duration = Duration::from_millis(200);
 /// After a refusal that only a person can lift without our being told (rights, quota): look again this often.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+
+/// After a status was put off because all places for writes were taken. Seldom: where thousands wait so, looking costs
+/// the same processors that the writes need.
+const ROOM_AGAIN: Duration = Duration::from_secs(5);
 
 /// How a pass ended, for the queue and for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,6 +224,7 @@ async fn record<K: Kind>(
         return Ok(Recorded::Unchanged);
     }
     let now = shared.clock.monotonic();
+    let mut due = now;
     if let Some(last) = shared.reported(reader) {
         // The server may store less than we said (an older CRD drops unknown fields). Saying it again changes nothing.
         if last.planned == planned && last.stored == meta.status_hash {
@@ -230,20 +235,27 @@ async fn record<K: Kind>(
         } else {
             kind.pace().ordinary
         };
-        let due = last.at + pace;
+        due = last.at + pace;
         if due > now {
             return Ok(Recorded::Later(due.since(now)));
         }
+    }
+    if let Some(at_most) = kind.may_wait(resource, status)
+        && now.since(due) < at_most
+        && shared.writes_are_many()
+    {
+        return Ok(Recorded::Later(ROOM_AGAIN.min(at_most)));
     }
     pass.set_rank(kind.rank(None, status));
     let answer = pass.replace_status(K::Resource::TYPE, meta, body).await?;
     shared.note_reported(
         reader,
+        K::Resource::TYPE,
         Reported {
-            of: K::Resource::TYPE,
             planned,
             stored: answer.status_hash,
             at: now,
+            paced: kind.pace() != Pace::default(),
         },
     );
     let wakes = shared.change(|view| kind.recorded(view, resource, status, answer.revision));

@@ -34,6 +34,15 @@ impl ApiType {
         }
     }
 
+    /// Path of the type's objects in a namespace.
+    pub fn path(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis/" };
+        format!(
+            "{root}{}/{}/namespaces/{namespace}/{}",
+            self.group, self.version, self.plural
+        )
+    }
+
     /// For kube's dynamic API.
     pub fn resource(&self) -> kube::discovery::ApiResource {
         kube::discovery::ApiResource {
@@ -165,10 +174,7 @@ fn read_meta(object: &DynamicObject) -> Result<Meta, String> {
             })
             .collect(),
         finalizers: meta.finalizers.iter().flatten().map(|f| f.as_str().into()).collect(),
-        status_hash: match status {
-            Some(status) => Some(CanonicalHash::of(status).map_err(|e| e.to_string())?),
-            None => None,
-        },
+        status_hash: status.map(CanonicalHash::of_json),
     })
 }
 

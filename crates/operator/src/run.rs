@@ -193,7 +193,8 @@ impl Operator {
         for kind in &kinds {
             kind.register(&mut view);
             let (name, config) = kind.queue(&settings);
-            queues.insert(kind.name(), Arc::new(QueueHandle::new(name, Queue::new(config))));
+            let handle = QueueHandle::new(name, kind.resource(), Queue::new(config));
+            queues.insert(kind.name(), Arc::new(handle));
         }
         let mut registry = Registry::default();
         let metrics = Metrics::register(

@@ -40,16 +40,27 @@ impl fmt::Debug for Clients {
 /// What was last reported of a resource, and what the server made of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Reported {
-    pub(crate) of: ApiType,
     pub(crate) planned: CanonicalHash,
     pub(crate) stored: Option<CanonicalHash>,
     pub(crate) at: Moment,
+    /// The kind writes status at a pace, for which `at` counts.
+    pub(crate) paced: bool,
+}
+
+impl Reported {
+    /// Whether it is of use once its echo was seen. Otherwise the record says the same, and there is one of these for
+    /// every resource that was ever reported.
+    fn outlasts_echo(&self) -> bool {
+        self.paced || self.stored != Some(self.planned)
+    }
 }
 
 /// One kind's queue, and the bell that tells its dispatcher of news.
 #[derive(Debug)]
 pub(crate) struct QueueHandle {
     pub(crate) name: &'static str,
+    /// Which resources its keys are of.
+    pub(crate) of: ApiType,
     queue: Mutex<Queue<ObjectKey>>,
     /// What asked for passes that were put off. Each is followed by another pass, which serves it.
     unserved: Mutex<BTreeMap<ObjectKey, Vec<(Why, u32)>>>,
@@ -57,9 +68,10 @@ pub(crate) struct QueueHandle {
 }
 
 impl QueueHandle {
-    pub(crate) fn new(name: &'static str, queue: Queue<ObjectKey>) -> Self {
+    pub(crate) fn new(name: &'static str, of: ApiType, queue: Queue<ObjectKey>) -> Self {
         Self {
             name,
+            of,
             queue: Mutex::new(queue),
             unserved: Mutex::default(),
             bell: Notify::new(),
@@ -184,6 +196,21 @@ impl Shared {
         }
     }
 
+    /// Whether all places for writes are taken.
+    pub(crate) fn writes_are_many(&self) -> bool {
+        self.turnstile.is_full()
+    }
+
+    /// Whether so many passes are due, in all queues together.
+    pub(crate) fn due_at_least(&self, many: usize) -> bool {
+        let now = self.clock.monotonic();
+        let due = self
+            .queues
+            .values()
+            .map(|handle| handle.lock().due_by(now).take(many).count());
+        due.sum::<usize>() >= many
+    }
+
     /// Who waits for the echo of a write to this object.
     pub(crate) fn waiting_for(&self, kind: ApiType, touched: &[ObjectKey], advanced: bool) -> Vec<Reader> {
         let written = lock(&self.written);
@@ -209,33 +236,39 @@ impl Shared {
         lock(&self.reported).get(reader).cloned()
     }
 
-    pub(crate) fn note_reported(&self, reader: &Reader, reported: Reported) {
-        lock(&self.reported).insert(reader.clone(), reported);
+    pub(crate) fn note_reported(&self, reader: &Reader, of: ApiType, reported: Reported) {
+        let echo_seen = self.view(|view| view.status_hash(of, &reader.key)) == reported.stored;
+        if echo_seen && !reported.outlasts_echo() {
+            lock(&self.reported).remove(reader);
+        } else {
+            lock(&self.reported).insert(reader.clone(), reported);
+        }
     }
 
-    /// Resources whose status is not the one we stored: somebody else wrote it and it is said anew, or the resource is
-    /// gone and forgotten. A kind need not be woken by its own status for that.
-    pub(crate) fn overwritten(&self, kind: ApiType, touched: &[ObjectKey]) -> Vec<Wake> {
-        let reported = lock(&self.reported);
-        let readers = touched.iter().flat_map(|key| {
-            self.queues.keys().map(|name| Reader {
+    /// Resources whose status is not the one we stored: somebody else wrote it and it is said anew. A kind need not be
+    /// woken by its own status for that.
+    pub(crate) fn overwritten(&self, kind: ApiType, restated: &[ObjectKey]) -> Vec<Wake> {
+        let mut wakes = Vec::new();
+        for (key, name) in restated.iter().flat_map(|key| {
+            let its_kinds = self.queues.iter().filter(|(_, handle)| handle.of == kind);
+            its_kinds.map(move |(name, _)| (key, *name))
+        }) {
+            let shown = self.view(|view| view.status_hash(kind, key));
+            let reader = Reader {
                 kind: name,
                 key: key.clone(),
-            })
-        });
-        let stored = readers.filter_map(|reader| {
-            let last = reported.get(&reader).filter(|last| last.of == kind)?;
-            Some((reader, last.stored.clone()))
-        });
-        let stored: Vec<_> = stored.collect();
-        drop(reported);
-        self.view(|view| {
-            stored
-                .into_iter()
-                .filter(|(reader, stored)| view.status_hash(kind, &reader.key) != *stored)
-                .map(|(reader, _)| Wake::now(reader.kind, reader.key, Why("status")))
-                .collect()
-        })
+            };
+            let mut reported = lock(&self.reported);
+            match reported.get(&reader) {
+                Some(last) if last.stored == shown => {
+                    if !last.outlasts_echo() {
+                        reported.remove(&reader);
+                    }
+                }
+                _ => wakes.push(Wake::now(reader.kind, reader.key, Why("status"))),
+            }
+        }
+        wakes
     }
 
     /// The resource is gone: nothing of it is kept.

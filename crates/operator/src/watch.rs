@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use futures::{Stream, TryStreamExt};
 use kube::Api;
-use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
+use kube::api::{DynamicObject, ListParams, Request, WatchEvent, WatchParams};
 use usher_engine::Backoff;
 
+use crate::arrived::{Arrived, Page};
 use crate::record::ApiType;
 use crate::view::Event;
 
@@ -70,15 +71,18 @@ pub(crate) trait Sink: Send {
 
 /// Keeps one type's state flowing into the sink until the task is dropped.
 pub(crate) async fn run(client: kube::Client, kind: ApiType, namespace: Option<String>, mut sink: impl Sink) {
-    let api = api(client, kind, namespace.as_deref());
+    let server = Server {
+        path: Request::new(api(client.clone(), kind, namespace.as_deref()).resource_url()),
+        client,
+    };
     let mut resume: Option<String> = None;
     let mut streaming = true;
     let mut failures = 0;
     loop {
         let before = resume.clone();
         let ended = match &resume {
-            None => listed(&api, kind, streaming, &mut resume, &mut sink).await,
-            Some(_) => follow(&api, kind, &mut resume, &mut sink).await,
+            None => listed(&server, kind, streaming, &mut resume, &mut sink).await,
+            Some(_) => follow(&server, kind, &mut resume, &mut sink).await,
         };
         // Progress since the last break means that the server is there: start the back-off anew.
         if resume != before {
@@ -130,6 +134,28 @@ async fn answered<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resu
     }
 }
 
+/// Where lists and watches of one type are asked for.
+struct Server {
+    client: kube::Client,
+    path: Request,
+}
+
+impl Server {
+    async fn list(&self, params: &ListParams) -> Result<Page, kube::Error> {
+        let request = self.path.list(params).map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+
+    async fn watch(
+        &self,
+        params: &WatchParams,
+        version: &str,
+    ) -> Result<impl Stream<Item = Result<WatchEvent<Arrived>, kube::Error>> + use<>, kube::Error> {
+        let request = self.path.watch(params, version).map_err(kube::Error::BuildRequest)?;
+        self.client.request_events(request).await
+    }
+}
+
 fn is_refusal(code: u16) -> bool {
     matches!(code, 400 | 422)
 }
@@ -143,7 +169,7 @@ fn api(client: kube::Client, kind: ApiType, namespace: Option<&str>) -> Api<Dyna
 
 /// Takes the whole state; leaves in `resume` the version to watch from.
 async fn listed(
-    api: &Api<DynamicObject>,
+    server: &Server,
     kind: ApiType,
     streaming: bool,
     resume: &mut Option<String>,
@@ -153,14 +179,14 @@ async fn listed(
     sink.event(kind, Event::ListStarted);
     if streaming {
         let params = WatchParams::default().initial_events().timeout(WATCH_SECONDS);
-        let stream = answered(api.watch(&params, "")).await?;
+        let stream = answered(server.watch(&params, "")).await?;
         return consume(stream, kind, true, resume, sink).await;
     }
     let mut params = ListParams::default().limit(PAGE);
     loop {
-        let page = answered(api.list(&params)).await?;
-        for object in page.items {
-            sink.event(kind, Event::Listed(Box::new(object)));
+        let page = answered(server.list(&params)).await?;
+        for Arrived(object) in page.items {
+            sink.event(kind, Event::Listed(object));
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
@@ -181,19 +207,19 @@ async fn listed(
 
 /// Watches from `resume` on, moving it with each event.
 async fn follow(
-    api: &Api<DynamicObject>,
+    server: &Server,
     kind: ApiType,
     resume: &mut Option<String>,
     sink: &mut impl Sink,
 ) -> Result<(), Break> {
     let params = WatchParams::default().timeout(WATCH_SECONDS);
-    let stream = answered(api.watch(&params, resume.as_deref().unwrap_or_default())).await?;
+    let stream = answered(server.watch(&params, resume.as_deref().unwrap_or_default())).await?;
     sink.event(kind, Event::Resumed);
     consume(stream, kind, false, resume, sink).await
 }
 
 async fn consume(
-    stream: impl Stream<Item = Result<WatchEvent<DynamicObject>, kube::Error>>,
+    stream: impl Stream<Item = Result<WatchEvent<Arrived>, kube::Error>>,
     kind: ApiType,
     mut listing: bool,
     resume: &mut Option<String>,
@@ -212,18 +238,18 @@ async fn consume(
             },
         };
         match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) if listing => {
-                sink.event(kind, Event::Listed(Box::new(object)));
+            WatchEvent::Added(Arrived(object)) | WatchEvent::Modified(Arrived(object)) if listing => {
+                sink.event(kind, Event::Listed(object));
             }
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+            WatchEvent::Added(Arrived(object)) | WatchEvent::Modified(Arrived(object)) => {
                 *resume = object.metadata.resource_version.clone().or_else(|| resume.take());
-                sink.event(kind, Event::Applied(Box::new(object)));
+                sink.event(kind, Event::Applied(object));
             }
             // Part of the list: there is no version to go on from before it is complete.
-            WatchEvent::Deleted(object) if listing => sink.event(kind, Event::Deleted(Box::new(object))),
-            WatchEvent::Deleted(object) => {
+            WatchEvent::Deleted(Arrived(object)) if listing => sink.event(kind, Event::Deleted(object)),
+            WatchEvent::Deleted(Arrived(object)) => {
                 *resume = object.metadata.resource_version.clone().or_else(|| resume.take());
-                sink.event(kind, Event::Deleted(Box::new(object)));
+                sink.event(kind, Event::Deleted(object));
             }
             WatchEvent::Bookmark(bookmark) => {
                 let version = bookmark.metadata.resource_version;

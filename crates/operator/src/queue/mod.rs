@@ -270,6 +270,12 @@ impl<K: Ord + Clone> Queue<K> {
             .map(|(_, key)| key)
     }
 
+    /// What is due, whether or not it could start now.
+    pub fn due_by(&self, now: Moment) -> impl Iterator<Item = &K> {
+        let due = self.order.iter().take_while(move |((from, _), _)| *from <= now);
+        due.map(|(_, key)| key)
+    }
+
     /// How many keys wait, due or not.
     pub fn len(&self) -> usize {
         self.order.len()

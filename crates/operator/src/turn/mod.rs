@@ -99,8 +99,13 @@ impl Turns {
         self.waiting.len()
     }
 
+    /// Whether whoever comes now must wait.
+    pub fn is_full(&self) -> bool {
+        self.inside.len() >= self.places
+    }
+
     fn call(&mut self) -> Option<Ticket> {
-        if self.inside.len() >= self.places {
+        if self.is_full() {
             return None;
         }
         let impatient = self
@@ -162,6 +167,11 @@ impl Turnstile {
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.lock().turns.waiting()
+    }
+
+    /// Whether whoever comes now must wait.
+    pub fn is_full(&self) -> bool {
+        self.lock().turns.is_full()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -7,6 +7,7 @@
 //! Beside the records, a kind may keep a value *derived* from them (an address map, say), which is fed by the same
 //! events in the same order, so the two never disagree.
 
+mod index;
 mod store;
 
 use std::any::{Any, TypeId};
@@ -21,7 +22,8 @@ use usher_engine::{Moment, ObjectKey};
 
 use crate::queue::Why;
 use crate::record::{ApiType, Record, Unreadable};
-use store::{AnyStore, Indexer, Seen, Store};
+use index::Indexer;
+use store::{AnyStore, Changes, Seen, Store};
 pub use store::{Change, Entry};
 
 /// What a watch brings.
@@ -91,6 +93,8 @@ pub struct Outcome {
     pub wakes: Vec<Wake>,
     /// Objects that changed, vanished or could not be read: what read-your-own-writes waits for.
     pub touched: Vec<ObjectKey>,
+    /// Those among them whose status says something else than before, by whomever it was written.
+    pub restated: Vec<ObjectKey>,
     /// The whole type moved on (list, bookmark): everybody who waits for it may look.
     pub advanced: bool,
     /// An object that could not be read.
@@ -98,6 +102,10 @@ pub struct Outcome {
 }
 
 type Handler = Arc<dyn Fn(&mut View, &dyn Any) -> Vec<Wake> + Send + Sync>;
+
+/// How much of a first list is looked at in one go. A start finds hundreds of thousands of objects, of which hardly any
+/// needs anything: their wakes at once would weigh more than the objects.
+pub const SLICE: usize = 1_000;
 
 /// See the module's header.
 #[derive(Default)]
@@ -108,6 +116,8 @@ pub struct View {
     derived: BTreeMap<TypeId, Box<dyn Any + Send + Sync>>,
     /// In the order kinds asked for them; lists are taken in this order at start.
     order: Vec<ApiType>,
+    /// Types of whose first list not everything was looked at yet, each with the last key that was.
+    backlog: Vec<(ApiType, ObjectKey)>,
     /// Counts events: a clock of what this process has seen, see [`View::absent_for_good`].
     seen: u64,
     /// The time, as far as anybody told.
@@ -203,7 +213,8 @@ impl View {
         self.now = self.now.max(now);
     }
 
-    /// The one door in: applies one watch event of one type and says who must look.
+    /// The one door in: applies one watch event of one type and says who must look. Of a long first list, those at its
+    /// beginning; [`View::next_slice`] tells the rest.
     pub fn apply(&mut self, kind: ApiType, event: Event) -> Outcome {
         self.seen += 1;
         let seen = self.seen;
@@ -226,16 +237,60 @@ impl View {
             outcome.touched.extend(key);
         }
         // First everything derived, then whom it concerns: no mapper sees a derived value behind the records.
-        for handlers in [self.feeders.get(&kind).cloned(), self.mappers.get(&kind).cloned()] {
-            let handlers = handlers.unwrap_or_default();
-            for (_, change) in &applied.changes {
-                for handler in &handlers {
-                    outcome.wakes.extend(handler(self, &**change));
-                }
+        if applied.filled {
+            let mut last = None;
+            while let Some(next) = self.slice(kind, last.as_ref()) {
+                self.handle(&self.feeders.get(&kind).cloned().unwrap_or_default(), &next);
+                outcome.touched.extend(next.iter().map(|changed| changed.key.clone()));
+                last = next.last().map(|changed| changed.key.clone());
+            }
+            self.backlog.retain(|(listed, _)| *listed != kind);
+            outcome.wakes = self.look(kind, None);
+            return outcome;
+        }
+        self.handle(&self.feeders.get(&kind).cloned().unwrap_or_default(), &applied.changes);
+        let mappers = self.mappers.get(&kind).cloned().unwrap_or_default();
+        outcome.wakes = self.handle(&mappers, &applied.changes);
+        let restated = applied.changes.iter().filter(|changed| changed.restated);
+        outcome.restated = restated.map(|changed| changed.key.clone()).collect();
+        outcome
+            .touched
+            .extend(applied.changes.into_iter().map(|changed| changed.key));
+        outcome
+    }
+
+    /// More of the first lists: who must look at the next slice of what they brought. `None` when all is told. What has
+    /// changed since then was told when it did.
+    pub fn next_slice(&mut self) -> Option<Vec<Wake>> {
+        let (kind, after) = self.backlog.pop()?;
+        Some(self.look(kind, Some(&after)))
+    }
+
+    /// Calls the mappers on the next slice, and notes where it ended if there is more.
+    fn look(&mut self, kind: ApiType, after: Option<&ObjectKey>) -> Vec<Wake> {
+        let Some(next) = self.slice(kind, after) else {
+            return Vec::new();
+        };
+        if let (SLICE, Some(last)) = (next.len(), next.last()) {
+            self.backlog.push((kind, last.key.clone()));
+        }
+        self.handle(&self.mappers.get(&kind).cloned().unwrap_or_default(), &next)
+    }
+
+    /// The next records of a type, as new ones; `None` behind the last.
+    fn slice(&self, kind: ApiType, after: Option<&ObjectKey>) -> Option<Changes> {
+        let next = self.stores.get(&kind)?.from(after, SLICE);
+        (!next.is_empty()).then_some(next)
+    }
+
+    fn handle(&mut self, handlers: &[Handler], changes: &Changes) -> Vec<Wake> {
+        let mut wakes = Vec::new();
+        for changed in changes {
+            for handler in handlers {
+                wakes.extend(handler(self, &*changed.change));
             }
         }
-        outcome.touched.extend(applied.changes.into_iter().map(|(key, _)| key));
-        outcome
+        wakes
     }
 
     /// One record.
@@ -254,7 +309,12 @@ impl View {
     }
 
     /// Records by an index's value within a namespace, by name.
-    pub fn by<R: Record>(&self, index: &'static str, namespace: &str, value: &str) -> impl Iterator<Item = &Arc<R>> {
+    pub fn by<'v, R: Record>(
+        &'v self,
+        index: &'static str,
+        namespace: &'v str,
+        value: &'v str,
+    ) -> impl Iterator<Item = &'v Arc<R>> {
         self.store::<R>()
             .into_iter()
             .flat_map(move |store| store.by(index, namespace, value))

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use usher_engine::hash::CanonicalHash;
 use usher_engine::{Moment, ObjectKey};
 
 use super::Event;
+use super::index::{ByKey, Index, Indexer, Keyed};
 use crate::record::{self, Record, Unreadable};
 
 /// How many deletions are remembered by uid. Past that, whoever needs to know asks the API server; the number only
@@ -44,6 +46,18 @@ pub(super) struct Seen {
     pub(super) at: Moment,
 }
 
+impl Seen {
+    fn nanos(self) -> u64 {
+        u64::try_from(self.at.since(Moment::START).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl<R: Record> Keyed for Entry<R> {
+    fn key(&self) -> &ObjectKey {
+        &self.record.meta().key
+    }
+}
+
 /// A change of one object, with what it was and what it is. A deletion carries the last known object, also when a list
 /// merely found it missing.
 #[derive(Debug, Clone)]
@@ -61,10 +75,27 @@ impl<R> Change<R> {
     }
 }
 
-pub(super) type Indexer<R> = fn(&R) -> Vec<Arc<str>>;
-type IndexEntries = BTreeMap<(Arc<str>, Arc<str>), BTreeSet<ObjectKey>>;
-/// Changes with the key they concern; the change is a `Change<R>`.
-pub(super) type Changes = Vec<(ObjectKey, Box<dyn Any>)>;
+/// A change with the key it concerns.
+pub(super) struct Changed {
+    pub(super) key: ObjectKey,
+    /// A `Change<R>`.
+    pub(super) change: Box<dyn Any>,
+    /// The status says something else than before.
+    pub(super) restated: bool,
+}
+
+impl Changed {
+    fn new<R: Record>(change: Change<R>) -> Option<Self> {
+        let status = |record: &Arc<R>| record.meta().status_hash;
+        Some(Self {
+            key: change.latest()?.meta().key.clone(),
+            restated: matches!((&change.old, &change.new), (Some(old), Some(new)) if status(old) != status(new)),
+            change: Box::new(change),
+        })
+    }
+}
+
+pub(super) type Changes = Vec<Changed>;
 
 /// How far a type's watch has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,6 +110,8 @@ pub(super) struct Progress {
 #[derive(Default)]
 pub(super) struct Applied {
     pub(super) changes: Changes,
+    /// A list filled the empty store: all there is is new, and none of it is among the changes.
+    pub(super) filled: bool,
     /// The object that could not be read, with its key where it has one.
     pub(super) unreadable: Option<(Option<ObjectKey>, Unreadable)>,
 }
@@ -87,23 +120,39 @@ impl From<Changes> for Applied {
     fn from(changes: Changes) -> Self {
         Self {
             changes,
-            unreadable: None,
+            ..Self::default()
         }
     }
 }
 
-/// An object of a list: read, or uid and revision of what could not be read.
-type Listed<R> = Result<R, (Arc<str>, u64)>;
+/// Uid and revision of a version that could not be read.
+type Version = (Arc<str>, u64);
+
+/// An object of a list.
+#[derive(Debug)]
+enum Listed<R> {
+    Read(Arc<R>),
+    Unread(Box<(ObjectKey, Version)>),
+}
+
+impl<R: Record> Keyed for Listed<R> {
+    fn key(&self) -> &ObjectKey {
+        match self {
+            Listed::Read(record) => &record.meta().key,
+            Listed::Unread(unread) => &unread.0,
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Store<R> {
-    entries: BTreeMap<ObjectKey, Entry<R>>,
-    indexes: BTreeMap<&'static str, (Indexer<R>, IndexEntries)>,
+    entries: BTreeSet<ByKey<Entry<R>>>,
+    indexes: BTreeMap<&'static str, Index<R>>,
     progress: Progress,
     /// The list being taken: when it began, and what it brought so far. The old state stays until it is complete.
-    listing: Option<(u64, BTreeMap<ObjectKey, Listed<R>>)>,
-    /// Objects whose newest version cannot be read: uid and revision of that version.
-    unread: BTreeMap<ObjectKey, (Arc<str>, u64)>,
+    listing: Option<(u64, BTreeSet<ByKey<Listed<R>>>)>,
+    /// Objects whose newest version cannot be read.
+    unread: BTreeMap<ObjectKey, Version>,
     deleted: BTreeSet<Arc<str>>,
     deleted_order: VecDeque<Arc<str>>,
 }
@@ -111,7 +160,7 @@ pub(super) struct Store<R> {
 impl<R> Default for Store<R> {
     fn default() -> Self {
         Self {
-            entries: BTreeMap::new(),
+            entries: BTreeSet::new(),
             indexes: BTreeMap::new(),
             progress: Progress::default(),
             listing: None,
@@ -125,6 +174,8 @@ impl<R> Default for Store<R> {
 /// A store whose record type is not known at this point.
 pub(super) trait AnyStore: Send + Sync {
     fn apply(&mut self, event: Event, seen: Seen) -> Applied;
+    /// The next records after this key, as if they were new; at most so many.
+    fn from(&self, after: Option<&ObjectKey>, most: usize) -> Changes;
     fn progress(&self) -> Progress;
     fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)>;
     fn status_hash(&self, key: &ObjectKey) -> Option<CanonicalHash>;
@@ -136,30 +187,29 @@ pub(super) trait AnyStore: Send + Sync {
 impl<R: Record> AnyStore for Store<R> {
     fn apply(&mut self, event: Event, seen: Seen) -> Applied {
         match event {
-            Event::ListStarted => self.listing = Some((seen.events, BTreeMap::new())),
+            Event::ListStarted => self.listing = Some((seen.events, BTreeSet::new())),
             Event::Listed(object) => {
-                let (read, unreadable) = split(record::read::<R>(&object), &object);
-                let key = key_of(&object);
-                if let (Some((_, listed)), Some(key)) = (&mut self.listing, &key) {
-                    listed.insert(key.clone(), read);
+                let (read, unreadable) = read::<R>(&object);
+                if let (Some((_, listed)), Some(read)) = (&mut self.listing, read) {
+                    listed.replace(ByKey(read));
                 }
                 return Applied {
-                    changes: Vec::new(),
-                    unreadable: unreadable.map(|problem| (key, problem)),
+                    unreadable,
+                    ..Applied::default()
                 };
             }
-            Event::ListDone { revision } => return self.finish_list(revision, seen).into(),
+            Event::ListDone { revision } => return self.finish_list(revision, seen),
             Event::Applied(object) => {
-                let (read, unreadable) = split(record::read::<R>(&object), &object);
-                let key = key_of(&object);
+                let (read, unreadable) = read::<R>(&object);
                 let revision = match &read {
-                    Ok(record) => record.meta().revision,
-                    Err((_, revision)) => *revision,
+                    Some(Listed::Read(record)) => record.meta().revision,
+                    _ => version_of(&object).1,
                 };
                 self.progress.latest = self.progress.latest.max(revision);
                 return Applied {
-                    changes: key.clone().map(|key| self.take(key, read, seen)).unwrap_or_default(),
-                    unreadable: unreadable.map(|problem| (key, problem)),
+                    changes: read.map(|read| self.take(read, seen)).unwrap_or_default(),
+                    unreadable,
+                    filled: false,
                 };
             }
             // What a streaming list tells between its cached state and its end: the deletion is part of the list.
@@ -181,20 +231,30 @@ impl<R: Record> AnyStore for Store<R> {
         Applied::default()
     }
 
+    fn from(&self, after: Option<&ObjectKey>, most: usize) -> Changes {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.entries.range::<ObjectKey, _>((from, Bound::Unbounded)).take(most);
+        let new = |entry: &Entry<R>| Some(entry.record.clone());
+        next.filter_map(|ByKey(entry)| {
+            Changed::new(Change {
+                old: None,
+                new: new(entry),
+            })
+        })
+        .collect()
+    }
+
     fn progress(&self) -> Progress {
         self.progress
     }
 
     fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)> {
         let shown = |e: &Entry<R>| (e.record.meta().uid.clone(), e.record.meta().revision);
-        self.unread
-            .get(key)
-            .cloned()
-            .or_else(|| self.entries.get(key).map(shown))
+        self.unread.get(key).cloned().or_else(|| self.get(key).map(shown))
     }
 
     fn status_hash(&self, key: &ObjectKey) -> Option<CanonicalHash> {
-        self.entries.get(key)?.record.meta().status_hash.clone()
+        self.get(key)?.record.meta().status_hash
     }
 
     fn count(&self) -> usize {
@@ -213,50 +273,43 @@ impl<R: Record> AnyStore for Store<R> {
 impl<R: Record> Store<R> {
     pub(super) fn add_index(&mut self, name: &'static str, of: Indexer<R>) {
         debug_assert!(self.entries.is_empty(), "indexes are declared before the first event");
-        self.indexes.insert(name, (of, IndexEntries::new()));
+        self.indexes.insert(name, Index::new(of));
     }
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Entry<R>> {
-        self.entries.get(key)
+        self.entries.get(key).map(|ByKey(entry)| entry)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<R>> {
-        self.entries.values().map(|entry| &entry.record)
+        self.entries.iter().map(|ByKey(entry)| &entry.record)
     }
 
-    pub(super) fn by(&self, index: &'static str, namespace: &str, value: &str) -> impl Iterator<Item = &Arc<R>> {
-        let keys = self
-            .indexes
-            .get(index)
-            .and_then(|(_, entries)| entries.get(&(namespace.into(), value.into())));
-        keys.into_iter()
-            .flatten()
-            .filter_map(|key| self.entries.get(key))
-            .map(|entry| &entry.record)
+    pub(super) fn by<'s>(
+        &'s self,
+        index: &'static str,
+        namespace: &'s str,
+        value: &'s str,
+    ) -> impl Iterator<Item = &'s Arc<R>> {
+        let index = self.indexes.get(index);
+        index.into_iter().flat_map(move |index| index.get(namespace, value))
     }
 
     pub(super) fn was_deleted(&self, uid: &str) -> bool {
         self.deleted.contains(uid)
     }
 
-    fn finish_list(&mut self, revision: u64, seen: Seen) -> Changes {
+    fn finish_list(&mut self, revision: u64, seen: Seen) -> Applied {
         let Some((started, listed)) = self.listing.take() else {
-            return Vec::new();
+            return Applied::default();
         };
-        let missing: Vec<ObjectKey> = self
-            .entries
-            .keys()
-            .filter(|key| !listed.contains_key(*key))
-            .cloned()
-            .collect();
-        let mut changes = Vec::new();
-        for key in missing {
-            changes.extend(self.remove(&key));
-        }
         self.unread.clear();
-        for (key, read) in listed {
-            changes.extend(self.take(key, read, seen));
-        }
+        let filled = self.entries.is_empty();
+        let changes = if filled {
+            self.fill(listed, seen);
+            Changes::new()
+        } else {
+            self.compare(listed, seen)
+        };
         // A list is the truth even where its revision is lower than what we saw (a restored etcd).
         self.progress = Progress {
             synced: true,
@@ -264,39 +317,78 @@ impl<R: Record> Store<R> {
             list_started: Some(started),
             interrupted: None,
         };
+        Applied {
+            changes,
+            filled,
+            unreadable: None,
+        }
+    }
+
+    /// Nothing was there: everything is built in one go, which is quick and wastes no room.
+    fn fill(&mut self, listed: BTreeSet<ByKey<Listed<R>>>, seen: Seen) {
+        let mut entries = Vec::with_capacity(listed.len());
+        for ByKey(listed) in listed {
+            match listed {
+                Listed::Read(record) => entries.push(ByKey(Entry {
+                    record,
+                    first_seen: seen.events,
+                    changed: seen.events,
+                    at_nanos: seen.nanos(),
+                })),
+                Listed::Unread(unread) => drop(self.unread.insert(unread.0, unread.1)),
+            }
+        }
+        self.entries = entries.into_iter().collect();
+        for index in self.indexes.values_mut() {
+            index.fill(self.entries.iter().map(|ByKey(entry)| &entry.record));
+        }
+    }
+
+    fn compare(&mut self, listed: BTreeSet<ByKey<Listed<R>>>, seen: Seen) -> Changes {
+        let missing: Vec<ObjectKey> = self
+            .entries
+            .iter()
+            .map(|ByKey(entry)| entry.key())
+            .filter(|key| !listed.contains(*key))
+            .cloned()
+            .collect();
+        let mut changes = Vec::new();
+        for key in missing {
+            changes.extend(self.remove(&key));
+        }
+        for ByKey(read) in listed {
+            changes.extend(self.take(read, seen));
+        }
         changes
     }
 
     /// Takes in one object. Of one that cannot be read the last record stays: it exists, and what it held it still
     /// holds. Unless that record is of another incarnation, which is gone.
-    fn take(&mut self, key: ObjectKey, read: Listed<R>, seen: Seen) -> Changes {
+    fn take(&mut self, read: Listed<R>, seen: Seen) -> Changes {
         match read {
-            Ok(record) => {
-                self.unread.remove(&key);
+            Listed::Read(record) => {
+                self.unread.remove(&record.meta().key);
                 self.put(record, seen)
             }
-            Err((uid, revision)) => {
-                let shown = self.entries.get(&key);
-                let stranger = shown.is_some_and(|entry| entry.record.meta().uid != uid);
+            Listed::Unread(unread) => {
+                let (key, version) = *unread;
+                let shown = self.get(&key);
+                let stranger = shown.is_some_and(|entry| entry.record.meta().uid != version.0);
                 let changes = if stranger { self.remove(&key) } else { Vec::new() };
-                self.unread.insert(key, (uid, revision));
+                self.unread.insert(key, version);
                 changes
             }
         }
     }
 
-    fn put(&mut self, record: R, seen: Seen) -> Changes {
-        let key = record.meta().key.clone();
-        let old = self
-            .entries
-            .get(&key)
-            .map(|e| (e.record.clone(), (e.first_seen, e.at_nanos)));
+    fn put(&mut self, new: Arc<R>, seen: Seen) -> Changes {
+        let key = new.meta().key.clone();
+        let old = self.get(&key).map(|e| (e.record.clone(), (e.first_seen, e.at_nanos)));
         let mut changes = Vec::new();
-        let nanos = u64::try_from(seen.at.since(Moment::START).as_nanos()).unwrap_or(u64::MAX);
-        let now = (seen.events, nanos);
+        let now = (seen.events, seen.nanos());
         let (old, (first_seen, at_nanos)) = match old {
-            Some((old, _)) if *old == record => return changes,
-            Some((old, since)) if old.meta().uid == record.meta().uid => (Some(old), since),
+            Some((old, _)) if *old == *new => return changes,
+            Some((old, since)) if old.meta().uid == new.meta().uid => (Some(old), since),
             Some(_) => {
                 // Deleted and created anew between two looks: two changes, so that nobody mistakes one for the other.
                 changes = self.remove(&key);
@@ -304,37 +396,30 @@ impl<R: Record> Store<R> {
             }
             None => (None, now),
         };
-        if let Some(old) = &old {
-            self.unindex(old);
-        }
-        let new = Arc::new(record);
-        for (of, entries) in self.indexes.values_mut() {
-            for value in of(&new) {
-                entries
-                    .entry((key.namespace().into(), value))
-                    .or_default()
-                    .insert(key.clone());
+        for index in self.indexes.values_mut() {
+            if let Some(old) = &old {
+                index.remove(old);
             }
+            index.insert(&new);
         }
-        self.entries.insert(
-            key.clone(),
-            Entry {
-                record: new.clone(),
-                first_seen,
-                changed: seen.events,
-                at_nanos,
-            },
-        );
-        changes.push((key, Box::new(Change { old, new: Some(new) })));
+        self.entries.replace(ByKey(Entry {
+            record: new.clone(),
+            first_seen,
+            changed: seen.events,
+            at_nanos,
+        }));
+        changes.extend(Changed::new(Change { old, new: Some(new) }));
         changes
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Changes {
         self.unread.remove(key);
-        let Some(entry) = self.entries.remove(key) else {
+        let Some(ByKey(entry)) = self.entries.take(key) else {
             return Vec::new();
         };
-        self.unindex(&entry.record);
+        for index in self.indexes.values_mut() {
+            index.remove(&entry.record);
+        }
         let uid = entry.record.meta().uid.clone();
         if self.deleted.insert(uid.clone()) {
             self.deleted_order.push_back(uid);
@@ -344,28 +429,11 @@ impl<R: Record> Store<R> {
                 self.deleted.remove(&oldest);
             }
         }
-        vec![(
-            key.clone(),
-            Box::new(Change {
-                old: Some(entry.record),
-                new: None,
-            }),
-        )]
-    }
-
-    fn unindex(&mut self, record: &R) {
-        let key = &record.meta().key;
-        for (of, entries) in self.indexes.values_mut() {
-            for value in of(record) {
-                let at = (key.namespace().into(), value);
-                if let Some(keys) = entries.get_mut(&at) {
-                    keys.remove(key);
-                    if keys.is_empty() {
-                        entries.remove(&at);
-                    }
-                }
-            }
-        }
+        let gone = Change {
+            old: Some(entry.record),
+            new: None,
+        };
+        Changed::new(gone).into_iter().collect()
     }
 }
 
@@ -382,9 +450,16 @@ fn version_of(object: &DynamicObject) -> (Arc<str>, u64) {
     )
 }
 
-fn split<R>(read: Result<R, Unreadable>, object: &DynamicObject) -> (Listed<R>, Option<Unreadable>) {
-    match read {
-        Ok(record) => (Ok(record), None),
-        Err(problem) => (Err(version_of(object)), Some(problem)),
+/// Reads an object, as far as it can be told from others, and says what is wrong with it.
+fn read<R: Record>(object: &DynamicObject) -> (Option<Listed<R>>, Option<(Option<ObjectKey>, Unreadable)>) {
+    match record::read::<R>(object) {
+        Ok(record) => (Some(Listed::Read(Arc::new(record))), None),
+        Err(problem) => {
+            let key = key_of(object);
+            let unread = key
+                .clone()
+                .map(|key| Listed::Unread(Box::new((key, version_of(object)))));
+            (unread, Some((key, problem)))
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! What every pass promises, whatever the kind: on a real API server, through a proxy that notes each request.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use usher_operator::kind::Pace;
 use usher_operator::leadership::LeaseTiming;
@@ -116,15 +117,74 @@ async fn a_status_field_that_the_server_drops_is_not_written_for_ever() {
     .await;
 }
 
+/// With one place for writes, and that one taken: who may wait does, without holding up others; then it is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_may_wait_is_put_off_while_all_places_for_writes_are_taken() {
+    Lab::run(async |lab| {
+        lab.rig.may_wait("patient", Duration::MAX);
+        let one_place = Settings {
+            writes_at_once: 1,
+            ..quick()
+        };
+        lab.start_rigged(one_place);
+        lab.greeted("patient").await;
+        lab.greeted("busy").await;
+        let held = lab.proxy.hold(on("PUT", "/greetings/busy/status"));
+        lab.rig.say("busy", "/conditions/0/message", json!("much to do"));
+        lab.poke("busy", "now").await;
+        eventually("the place is taken", async || held.rule.hits() == 1).await;
+        let before = (lab.rig.plans("patient"), status_writes(lab, "patient").len());
+        lab.rig.say("patient", "/conditions/0/message", json!("no hurry"));
+        for n in 0..3 {
+            let plans = lab.rig.plans("patient");
+            lab.poke("patient", &n.to_string()).await;
+            eventually("it looks", async || lab.rig.plans("patient") > plans).await;
+        }
+        assert!(
+            lab.rig.plans("patient") >= before.0 + 3,
+            "its passes end, each without a write"
+        );
+        assert_eq!(status_writes(lab, "patient").len(), before.1);
+        held.release();
+        eventually("there is a place", async || {
+            status_writes(lab, "patient").len() > before.1
+        })
+        .await;
+        assert_eq!(message(&status_writes(lab, "patient")[before.1]), "no hurry");
+    })
+    .await;
+}
+
+/// Nobody tells the kind of it, and nothing is kept of what was written once its echo was seen: a strange status is noticed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_somebody_else_writes_is_said_anew() {
+    Lab::run(async |lab| {
+        lab.rig.deaf.store(true, Ordering::Relaxed);
+        lab.start_rigged(quick());
+        lab.greeted("x").await;
+        lab.until_calm("marker").await;
+        for n in 0..3 {
+            let nonsense = json!({"status": {"conditions": [], "observedGeneration": n}});
+            let params = PatchParams::default();
+            lab.greetings()
+                .patch_status("x", &params, &Patch::Merge(&nonsense))
+                .await
+                .unwrap();
+            lab.until_says("x", "Hello, world!").await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ordinary_news_keep_the_pace_and_urgent_news_do_not_wait() {
     Lab::run(async |lab| {
-        lab.start_rigged(quick());
-        lab.greeted("x").await;
         lab.rig.pace(Pace {
             ordinary: Duration::from_secs(3600),
             urgent: Duration::ZERO,
         });
+        lab.start_rigged(quick());
+        lab.greeted("x").await;
         let before = (lab.rig.plans("x"), status_writes(lab, "x").len());
         lab.rig.say("x", "/conditions/0/message", json!("one"));
         lab.poke("x", "one").await;
@@ -171,6 +231,12 @@ async fn ordinary_news_keep_the_pace_and_urgent_news_do_not_wait() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_are_told_only_of_what_is_on_record() {
     Lab::run(async |lab| {
+        // Hardly any pace; but one, so that the time of each write is remembered.
+        let any = Duration::from_millis(1);
+        lab.rig.pace(Pace {
+            ordinary: any,
+            urgent: any,
+        });
         lab.start_rigged(quick());
         // The status does not get through: nothing is told of what it would say.
         let held = lab.proxy.hold(on("PUT", "/greetings/x/status"));

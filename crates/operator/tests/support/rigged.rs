@@ -1,7 +1,9 @@
 //! The test kind with handles on it: it counts, waits, panics and says odd things when told to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -13,9 +15,9 @@ use usher_operator::kind::{Outcome, Pace, Passed};
 use usher_operator::pass::Pass;
 use usher_operator::queue::Why;
 use usher_operator::turn::Rank;
-use usher_operator::view::View;
+use usher_operator::view::{View, Wake};
 
-use crate::greeting::{GreetingRecord, GreetingStep, Greetings};
+use crate::greeting::{GreetingRecord, GreetingStep, Greetings, NoteRecord};
 
 /// A place where passes of named Greetings wait until released.
 pub struct Turnstile {
@@ -69,6 +71,10 @@ pub struct Rig {
     panics: Mutex<BTreeSet<String>>,
     saying: Mutex<Saying>,
     pace: Mutex<Pace>,
+    /// Its mappers do not hear of a Greeting's status.
+    pub deaf: AtomicBool,
+    /// Greetings whose status may wait, and how long.
+    patience: Mutex<BTreeMap<String, Duration>>,
     plans: Mutex<BTreeMap<String, usize>>,
     /// Steps that came to an end, good or bad.
     acts: Mutex<BTreeMap<String, usize>>,
@@ -111,6 +117,11 @@ impl Rig {
         told.iter().filter(|told| told.name == name).cloned().collect()
     }
 
+    /// This Greeting's status may be put off so long while there is no place for writes.
+    pub fn may_wait(&self, name: &str, at_most: Duration) {
+        self.patience.lock().unwrap().insert(name.to_owned(), at_most);
+    }
+
     /// How often this Greeting was planned for.
     pub fn plans(&self, name: &str) -> usize {
         self.plans.lock().unwrap().get(name).copied().unwrap_or(0)
@@ -134,6 +145,22 @@ impl Kind for Rigged {
     const QUEUE: &'static str = Greetings::QUEUE;
 
     fn register(&self, view: &mut View) {
+        if self.0.deaf.load(Ordering::Relaxed) {
+            let _ = view.watch::<GreetingRecord>().wake(|_, change| {
+                let generation = |record: &Arc<GreetingRecord>| (record.meta.uid.clone(), record.meta.generation);
+                let (old, new) = (change.old.as_ref().map(generation), change.new.as_ref().map(generation));
+                let finalizers = |record: &Arc<GreetingRecord>| record.meta.finalizers.clone();
+                let same = old == new && change.old.as_ref().map(finalizers) == change.new.as_ref().map(finalizers);
+                let latest = change.latest().filter(|_| !same);
+                Vec::from_iter(latest.map(|g| Wake::now(Self::NAME, g.meta.key.clone(), Why::UPDATE)))
+            });
+            let owners = |note: &NoteRecord| note.meta.owners.iter().map(|o| o.uid.clone()).collect();
+            let _ = view.watch::<NoteRecord>().index("owner", owners).wake(|_, change| {
+                let key = change.latest().map(|note| note.meta.key.clone());
+                Vec::from_iter(key.map(|key| Wake::now(Self::NAME, key, Why::UPDATE)))
+            });
+            return;
+        }
         Greetings.register(view);
         let _ = view.watch::<GreetingRecord>().wake(|_, change| {
             let poison = change.new.as_ref().is_some_and(|new| new.meta.key.name() == "poison");
@@ -212,6 +239,10 @@ impl Kind for Rigged {
 
     fn pace(&self) -> Pace {
         *self.0.pace.lock().unwrap()
+    }
+
+    fn may_wait(&self, greeting: &GreetingRecord, _: &Value) -> Option<Duration> {
+        self.0.patience.lock().unwrap().get(greeting.meta.key.name()).copied()
     }
 
     /// A reason is urgent, a mere word is not.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use usher_engine::Moment;
-use usher_operator::view::{Event, View};
+use kube::api::DynamicObject;
+use usher_engine::{Moment, ObjectKey};
+use usher_operator::view::{Event, SLICE, View};
 
 use super::key;
-use super::shadow::view;
+use super::shadow::{Tally, view};
 use super::world::{Content, Object, TYPES, Thing};
 
 fn object(n: usize, uid: u64, revision: u64) -> Object {
@@ -126,4 +127,52 @@ fn a_record_is_dated_when_its_incarnation_is_first_seen() {
     view.tell_time(at(8));
     view.apply(TYPES[0], Event::Applied(object(0, 3, 4).dynamic()));
     assert_eq!(since(&view, 0), at(9), "another incarnation; and time does not go back");
+}
+
+#[test]
+fn a_long_first_list_is_fed_at_once_and_told_slice_by_slice_each_object_once() {
+    let mut view = view();
+    let many = SLICE * 2 + SLICE / 2;
+    view.apply(TYPES[0], Event::ListStarted);
+    for n in 0..many {
+        view.apply(TYPES[0], Event::Listed(listed(n)));
+    }
+    let mut told: Vec<ObjectKey> = Vec::new();
+    let outcome = view.apply(TYPES[0], Event::ListDone { revision: 9_999 });
+    assert_eq!((outcome.wakes.len(), outcome.touched.len()), (SLICE, many));
+    assert!(
+        view.derived::<Tally>() == Some(&Tally::recount(&view)),
+        "everything derived is complete before anybody is woken"
+    );
+    told.extend(outcome.wakes.into_iter().map(|wake| wake.key));
+    // What goes before its turn is told as gone; what comes is told as new, and once more with its slice.
+    let gone = view.apply(TYPES[0], Event::Deleted(listed(many - 1)));
+    assert_eq!(gone.wakes.len(), 1);
+    while let Some(wakes) = view.next_slice() {
+        assert!(!wakes.is_empty() && wakes.len() <= SLICE, "{}", wakes.len());
+        told.extend(wakes.into_iter().map(|wake| wake.key));
+    }
+    let all: Vec<_> = view.all::<Thing<0>>().map(|thing| thing.meta.key.clone()).collect();
+    assert_eq!(told, all, "in the order of keys");
+    // A list that mends a broken watch tells what is different, and no more.
+    view.apply(TYPES[0], Event::ListStarted);
+    for n in 1..many {
+        view.apply(TYPES[0], Event::Listed(listed(n)));
+    }
+    let again = view.apply(TYPES[0], Event::ListDone { revision: 10_000 });
+    assert_eq!(
+        (again.wakes.len(), view.next_slice()),
+        (2, None),
+        "one is gone, one is back"
+    );
+}
+
+fn listed(n: usize) -> Box<DynamicObject> {
+    let key = ObjectKey::new("ns-a", format!("thing-{n:05}")).unwrap();
+    let uid = u64::try_from(n).unwrap();
+    Object {
+        key,
+        ..object(0, uid, 1)
+    }
+    .dynamic()
 }

@@ -38,7 +38,7 @@ impl Tally {
         }
     }
 
-    fn recount(view: &View) -> Self {
+    pub fn recount(view: &View) -> Self {
         let mut tally = Self::default();
         view.all::<Thing<0>>().for_each(|thing| tally.add(thing, 1));
         view.all::<Thing<1>>().for_each(|thing| tally.add(thing, 1));

@@ -102,7 +102,7 @@ pub(crate) fn is_ours(object: &DynamicObject) -> bool {
 fn is_as_applied(live: &DynamicObject, hash: &CanonicalHash, wanted: &Value) -> bool {
     let annotations = live.metadata.annotations.as_ref();
     let last = annotations.and_then(|annotations| annotations.get(APPLIED_HASH));
-    last.is_some_and(|last| last == hash.as_str())
+    last.is_some_and(|last| *last == hash.to_string())
         && serde_json::to_value(live).is_ok_and(|live| contains(&live, wanted))
 }
 

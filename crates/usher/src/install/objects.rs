@@ -92,7 +92,7 @@ impl Object {
         let hash = CanonicalHash::of(&self.value)?;
         let mut value = self.value.clone();
         if let Some(metadata) = value.get_mut("metadata") {
-            insert(metadata, "annotations", Some(json!({APPLIED_HASH: hash.as_str()})));
+            insert(metadata, "annotations", Some(json!({APPLIED_HASH: hash.to_string()})));
         }
         Ok((hash, value))
     }

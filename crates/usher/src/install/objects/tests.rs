@@ -141,7 +141,7 @@ fn the_hash_tells_changes_and_is_not_part_of_what_is_hashed() {
     let (hash, sent) = deployment.marked().unwrap();
     assert_eq!(
         sent.pointer("/metadata/annotations/usher.dev~1applied-hash").unwrap(),
-        hash.as_str()
+        &hash.to_string()
     );
     assert_eq!(deployment.marked().unwrap().0, hash);
     let other = Installation {
