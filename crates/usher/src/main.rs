@@ -51,7 +51,7 @@ enum Command {
     /// Prints the custom resource definitions.
     Crds(crds::Args),
     /// Runs the operator against the current kubeconfig, or in a cluster.
-    Operator(operator::Args),
+    Operator(Box<operator::Args>),
     /// Prints a completion script for a shell.
     Completions(completions::Args),
     /// Writes the files of the repository that come from code.
@@ -140,7 +140,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Plan(args) => plan::run(&cli.cluster, &args).await,
         Command::Explain(args) => explain::run(&cli.cluster, &args).await,
         Command::Crds(args) => crds::run(&args),
-        Command::Operator(args) => operator::run(&cli.cluster, args).await,
+        Command::Operator(args) => operator::run(&cli.cluster, *args).await,
         Command::Completions(args) => completions::run(&args),
         Command::GenerateArtifacts(args) => generate::run(&args),
     }
