@@ -301,7 +301,10 @@ fn keep_promise(claim: &ClaimRecord, range: IpNet, seen: &ClaimView<'_>, now: Ti
         };
     }
     // Somebody of its clusterID has the range, or restores it for them both (R11).
-    if let Some(other) = seen.namesake.filter(|other| other.cidr == range && other.child.is_none()) {
+    if let Some(other) = seen
+        .namesake
+        .filter(|other| other.cidr == range && other.child.is_none())
+    {
         let doing = Finding::new(
             Stance::Doing,
             "Restoring",
