@@ -184,7 +184,7 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
         namesake: of_cluster
             .into_iter()
             .filter(|s| s.claim_uid() != Some(&claim.meta.uid))
-            .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),
+            .min_by_key(|s| (Some(s.cidr) != bound, !s.settled(), s.meta.created, s.meta.key.name())),
         grant: account
             .and_then(|account| account.grants.get(&claim.meta.uid))
             .filter(|grant| grant.generation == claim.meta.generation),

@@ -18,10 +18,13 @@ const KILLS: usize = 3;
 
 /// Waits until claims are bound again that did not exist before.
 async fn work_goes_on(world: &World, operator: &mut Operator, after: &str) {
-    let known = world.history.now(|now| now.claims.keys().max().cloned());
+    let known = world
+        .history
+        .now(|now| now.claims.keys().filter(|name| name.starts_with("c")).max().cloned());
     let took = world
         .until(&format!("work goes on after {after}"), |now| {
-            let new = now.claims.keys().filter(|name| Some(*name) > known.as_ref());
+            let ours = now.claims.keys().filter(|name| name.starts_with("c"));
+            let new = ours.filter(|name| Some(*name) > known.as_ref());
             new.filter(|name| now.is_bound(name)).count() >= 5
         })
         .await;

@@ -205,6 +205,9 @@ impl<R: Record> AnyStore for Store<R> {
                     Some(Listed::Read(record)) => record.meta().revision,
                     _ => version_of(&object).1,
                 };
+                if self.is_old(revision) {
+                    return Applied::default();
+                }
                 self.progress.latest = self.progress.latest.max(revision);
                 return Applied {
                     changes: read.map(|read| self.take(read, seen)).unwrap_or_default(),
@@ -218,6 +221,7 @@ impl<R: Record> AnyStore for Store<R> {
                     listed.remove(&key);
                 }
             }
+            Event::Deleted(object) if self.is_old(version_of(&object).1) => {}
             Event::Deleted(object) => {
                 self.progress.latest = self.progress.latest.max(version_of(&object).1);
                 return key_of(&object).map(|key| self.remove(&key)).unwrap_or_default().into();
@@ -296,6 +300,12 @@ impl<R: Record> Store<R> {
 
     pub(super) fn was_deleted(&self, uid: &str) -> bool {
         self.deleted.contains(uid)
+    }
+
+    /// Told before: a type's events come in the order of their revisions, so what is not newer than the last one is a
+    /// repetition. Taken in, it would move the view back, and what is decided on must never have been true later (R21).
+    fn is_old(&self, revision: u64) -> bool {
+        self.listing.is_none() && revision != 0 && revision <= self.progress.latest
     }
 
     fn finish_list(&mut self, revision: u64, seen: Seen) -> Applied {

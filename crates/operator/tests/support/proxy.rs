@@ -3,8 +3,9 @@
 //! It listens in the clear; whatever passes goes on to the real server with the kubeconfig's credentials, and every
 //! request is noted. Faults are rules: the first one that fits a request and is not used up decides what happens to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -84,8 +85,10 @@ pub enum Fault {
     CutBefore,
     /// The server acts, and the connection breaks before its answer arrives.
     CutAfter,
-    /// It waits here until released, then goes through.
+    /// It waits here until released, then goes through. Whoever hangs up meanwhile never sent it.
     Hold(watch::Receiver<bool>),
+    /// The server acts, and its answer waits here until released.
+    HoldAnswer(watch::Receiver<bool>),
 }
 
 impl Fault {
@@ -188,7 +191,12 @@ struct Watches {
     orders: Vec<(String, Ending)>,
     /// Paths whose events are kept back.
     held: BTreeSet<String>,
+    /// Every order to say the last events again, with the path it is for.
+    repeats: Vec<(String, usize)>,
 }
+
+/// Events of a watch that can be said again.
+const REMEMBERED: usize = 8;
 
 struct Inner {
     upstream: kube::Client,
@@ -196,6 +204,7 @@ struct Inner {
     log: Mutex<Vec<Seen>>,
     watches: watch::Sender<Watches>,
     connections: AtomicU64,
+    repeated: AtomicUsize,
 }
 
 /// The proxy. Dropping it closes everything.
@@ -222,6 +231,7 @@ impl Proxy {
             log: Mutex::default(),
             watches: watch::Sender::new(Watches::default()),
             connections: AtomicU64::new(0),
+            repeated: AtomicUsize::new(0),
         });
         let accepting = Some(tokio::spawn(accept(listener, inner.clone())));
         Self {
@@ -234,6 +244,18 @@ impl Proxy {
     /// What an operator needs to come in here.
     pub fn config(&self) -> kube::Config {
         kube::Config::new(format!("http://{}", self.address).parse().unwrap())
+    }
+
+    /// The same as a file, for an operator that is a process.
+    pub fn kubeconfig(&self, path: &Path) -> PathBuf {
+        let cluster = json!({"name": "proxy", "cluster": {"server": format!("http://{}", self.address)}});
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "proxy", "clusters": [cluster],
+            "users": [{"name": "proxy", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
+        });
+        std::fs::write(path, text.to_string()).unwrap();
+        path.to_owned()
     }
 
     /// The next `times` requests that fit meet the fault.
@@ -253,6 +275,24 @@ impl Proxy {
         let (gate, open) = watch::channel(false);
         let rule = self.fault(when, usize::MAX, Fault::Hold(open));
         Held { rule, gate }
+    }
+
+    /// The answers of all requests that fit wait until released; what they ask for is done.
+    pub fn hold_answers(&self, when: When, times: usize) -> Held {
+        let (gate, open) = watch::channel(false);
+        let rule = self.fault(when, times, Fault::HoldAnswer(open));
+        Held { rule, gate }
+    }
+
+    /// Sends the last events of the running watches of this path once more, at most so many.
+    pub fn repeat_watches(&self, path: &str, events: usize) {
+        let order = (path.to_owned(), events.min(REMEMBERED));
+        self.inner.watches.send_modify(|watches| watches.repeats.push(order));
+    }
+
+    /// How many events were sent once more.
+    pub fn repeated(&self) -> usize {
+        self.inner.repeated.load(Ordering::SeqCst)
     }
 
     /// Breaks the running watches of this path.
@@ -375,7 +415,7 @@ async fn handle(inner: Arc<Inner>, connection: u64, request: Request<Incoming>) 
         }) => return Ok(refusal(*code, body, *retry_after)),
         Some(Fault::CutBefore) => return Err(Cut),
         Some(Fault::Hold(open)) => drop(open.clone().wait_for(|open| *open).await),
-        Some(Fault::CutAfter) | None => {}
+        Some(Fault::CutAfter | Fault::HoldAnswer(_)) | None => {}
     }
     head.uri = path.parse().map_err(|_| Cut)?;
     for name in [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TE] {
@@ -394,16 +434,18 @@ async fn handle(inner: Arc<Inner>, connection: u64, request: Request<Incoming>) 
     }
     head.version = http::Version::default();
     if path.contains("watch=true") || path.contains("watch=1") {
-        return Ok(Response::from_parts(head, watched(&inner, path, Body::new(body))));
+        return Ok(Response::from_parts(head, watched(inner, path, Body::new(body))));
     }
     // Whole, so that the effect is certain before the answer is lost.
     let body = axum::body::to_bytes(Body::new(body), usize::MAX)
         .await
         .map_err(|_| Cut)?;
     match fault {
-        Some(Fault::CutAfter) => Err(Cut),
-        _ => Ok(Response::from_parts(head, Body::from(body))),
+        Some(Fault::CutAfter) => return Err(Cut),
+        Some(Fault::HoldAnswer(open)) => drop(open.clone().wait_for(|open| *open).await),
+        _ => {}
     }
+    Ok(Response::from_parts(head, Body::from(body)))
 }
 
 fn refusal(code: u16, body: &Value, retry_after: Option<u32>) -> Response<Body> {
@@ -418,31 +460,66 @@ fn refusal(code: u16, body: &Value, retry_after: Option<u32>) -> Response<Body> 
     response.body(Body::from(text)).unwrap()
 }
 
-/// A watch's answer, passed on as it comes, until somebody orders its end.
-fn watched(inner: &Inner, path: String, body: Body) -> Body {
+/// A watch's answer, passed on line by line as it comes, until somebody orders its end.
+fn watched(inner: Arc<Inner>, path: String, body: Body) -> Body {
     let mut watches = inner.watches.subscribe();
-    let before = watches.borrow_and_update().orders.len();
+    let (before, mut told) = {
+        let watches = watches.borrow_and_update();
+        (watches.orders.len(), watches.repeats.len())
+    };
     let (to, from) = mpsc::channel::<Result<Bytes, std::io::Error>>(16);
     tokio::spawn(async move {
         let mut events = body.into_data_stream();
+        let (mut unfinished, mut last) = (Vec::new(), VecDeque::new());
+        // What a streaming list begins with is state, not events.
+        let mut live = !path.contains("sendInitialEvents=true");
         loop {
-            let (held, ending) = {
+            let (held, ending, again) = {
                 let watches = watches.borrow_and_update();
                 let mut orders = watches.orders.iter().skip(before);
                 let ours = orders.find(|(part, _)| path.contains(part));
                 let held = watches.held.iter().any(|part| path.contains(part));
-                (held, ours.map(|(_, ending)| ending.clone()))
+                let repeats = watches
+                    .repeats
+                    .iter()
+                    .skip(told)
+                    .filter(|(part, _)| path.contains(part));
+                let again: usize = repeats.map(|(_, events)| *events).max().unwrap_or(0);
+                told = watches.repeats.len();
+                (held, ours.map(|(_, ending)| ending.clone()), again)
             };
             match ending {
                 Some(Ending::Cut) => return drop(to.send(Err(std::io::Error::other("cut by the proxy"))).await),
                 Some(Ending::Line(event)) => return drop(to.send(Ok(Bytes::from(format!("{event}\n")))).await),
                 None => {}
             }
+            let old: Vec<Bytes> = last.iter().skip(last.len().saturating_sub(again)).cloned().collect();
+            inner.repeated.fetch_add(old.len(), Ordering::SeqCst);
+            for line in old {
+                if to.send(Ok(line)).await.is_err() {
+                    return;
+                }
+            }
             tokio::select! {
-                event = events.next(), if !held => {
-                    let Some(event) = event else { return };
-                    if to.send(event.map_err(std::io::Error::other)).await.is_err() {
-                        return;
+                chunk = events.next(), if !held => {
+                    let bytes = match chunk {
+                        None => return,
+                        Some(Err(error)) => return drop(to.send(Err(std::io::Error::other(error))).await),
+                        Some(Ok(bytes)) => bytes,
+                    };
+                    unfinished.extend_from_slice(&bytes);
+                    while let Some(end) = unfinished.iter().position(|byte| *byte == b'\n') {
+                        let line = Bytes::from(unfinished.drain(..=end).collect::<Vec<u8>>());
+                        if live {
+                            last.push_back(line.clone());
+                        }
+                        live |= String::from_utf8_lossy(&line).contains("k8s.io/initial-events-end");
+                        if last.len() > REMEMBERED {
+                            last.pop_front();
+                        }
+                        if to.send(Ok(line)).await.is_err() {
+                            return;
+                        }
                     }
                 }
                 changed = watches.changed() => if changed.is_err() { return },

@@ -99,6 +99,27 @@ fn a_list_restored_from_a_backup_is_the_truth_whatever_its_revision() {
     assert!(!view.has_seen(TYPES[0], 5, u64::MAX));
 }
 
+/// A proxy, or a watch that goes on a little too early, may say something again.
+#[test]
+fn an_event_told_once_more_moves_nothing_back() {
+    let mut view = view();
+    list(&mut view, &[object(0, 1, 1), object(1, 2, 2)], 2);
+    let told = [
+        Event::Applied(object(0, 1, 3).dynamic()),
+        Event::Applied(object(0, 1, 4).dynamic()),
+        Event::Deleted(object(1, 2, 5).dynamic()),
+        Event::Applied(object(1, 3, 6).dynamic()),
+    ];
+    for event in told.clone() {
+        assert_eq!(view.apply(TYPES[0], event).touched.len(), 1);
+    }
+    for event in told {
+        assert_eq!(view.apply(TYPES[0], event).touched, []);
+        assert_eq!(view.get::<Thing<0>>(&key(0)).unwrap().meta.revision, 4);
+        assert_eq!(view.get::<Thing<0>>(&key(1)).unwrap().meta.revision, 6);
+    }
+}
+
 #[test]
 fn a_type_nobody_watches_is_ignored() {
     let mut view = usher_operator::view::View::default();

@@ -288,13 +288,35 @@ fn keep_promise(claim: &ClaimRecord, range: IpNet, seen: &ClaimView<'_>, now: Ti
     if let Some(subnet) = seen.subnet.filter(|subnet| subnet.cidr == range) {
         let lost = claim.status.phase == Some(ClaimPhase::Error);
         return match committed(subnet, seen.account) {
-            true if lost => bind(claim, subnet, now),
+            // Restored, it may have another name than what was there before.
+            true if lost || claim.status.subnet_ref.as_deref() != Some(subnet.meta.key.name()) => {
+                bind(claim, subnet, now)
+            }
             true => keep(),
             false => keep().finding(Finding::new(
                 Stance::Doing,
                 "Restoring",
                 format!("Subnet {} is being restored", subnet.meta.key.name()),
             )),
+        };
+    }
+    // Somebody of its clusterID has the range, or restores it for them both (R11).
+    if let Some(other) = seen
+        .namesake
+        .filter(|other| other.cidr == range && other.child.is_none())
+    {
+        let doing = Finding::new(
+            Stance::Doing,
+            "Restoring",
+            format!("Subnet {} is to be shared", other.meta.key.name()),
+        );
+        let plan = keep().finding(doing).again_after(Duration::from_secs(2));
+        return match share(claim, other) {
+            Sharing::Bind => bind(claim, other, now),
+            Sharing::Join => plan.step(ClaimStep::Share {
+                subnet: other.meta.key.clone(),
+            }),
+            Sharing::No(_) => plan,
         };
     }
     let Some(standing) = &seen.pool else {

@@ -38,3 +38,13 @@ impl Chance {
         Self(self.next())
     }
 }
+
+/// How much of something: from the environment, else the usual.
+pub fn number(variable: &str, usual: usize) -> usize {
+    match std::env::var(variable) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} must be a whole number")),
+        Err(_) => usual,
+    }
+}

@@ -17,9 +17,12 @@ pub mod chance;
 pub mod control_plane;
 pub mod history;
 pub mod invariants;
+pub mod judge;
 pub mod kubectl;
 pub mod load;
 pub mod operator;
+#[path = "../../../operator/tests/support/proxy.rs"]
+pub mod proxy;
 pub mod recount;
 pub mod rights;
 pub mod world;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use kube::ResourceExt;
-use usher_subnets::api::{ClaimPhase, PARENT_LABEL, SubnetPhase, SubnetPoolStatus};
+use usher_subnets::api::{ClaimPhase, PARENT_LABEL, SubnetClaim, SubnetPhase, SubnetPoolStatus};
 
 use super::history::Now;
 use super::invariants::{bound, net, overlap, phase, settled};
@@ -36,16 +36,54 @@ fn pairs(mut ranges: Vec<IpNet>) -> usize {
     pairs
 }
 
-/// What the status must say; the conditions are left out.
-pub fn status(now: &Now, pool_name: &str) -> SubnetPoolStatus {
-    let pool = &now.pools[pool_name];
-    let cidr = net(&pool.spec.cidr);
-    // A child pool serves what its parent holds for it.
+/// What a pool serves from (R39): its range, for a child cut to its holder.
+fn base(now: &Now, pool_name: &str) -> IpNet {
+    let cidr = net(&now.pools[pool_name].spec.cidr);
     let holder = now
         .holder(pool_name)
         .filter(|holder| settled(holder))
         .map(|h| net(&h.spec.cidr));
-    let base = holder.filter(|range| cidr.contains(range)).unwrap_or(cidr);
+    holder.filter(|range| cidr.contains(range)).unwrap_or(cidr)
+}
+
+/// The range a claim was told it has, also if it was lost since: that stays promised (R31).
+fn promised(claim: &SubnetClaim) -> Option<IpNet> {
+    let status = claim.status.as_ref()?;
+    let lost = status.phase == Some(ClaimPhase::Error);
+    bound(claim).or_else(|| status.allocated_cidr.as_deref().filter(|_| lost).map(net))
+}
+
+/// Ranges of a pool that nothing may be granted in.
+pub fn held(now: &Now, pool_name: &str) -> Vec<IpNet> {
+    let withdrawn = |phase: Option<SubnetPhase>, deleting: bool| match phase {
+        Some(SubnetPhase::Failed) => true,
+        Some(SubnetPhase::Allocated | SubnetPhase::Released) => false,
+        Some(SubnetPhase::Pending) | None => deleting,
+    };
+    let of_pool = now.subnets.values().filter(|s| s.spec.pool_ref == pool_name);
+    let mut held: Vec<IpNet> = of_pool
+        .filter(|s| !withdrawn(phase(s), s.metadata.deletion_timestamp.is_some()))
+        .map(|s| net(&s.spec.cidr))
+        .collect();
+    let claims = now.claims.values().filter(|c| c.spec.pool_ref == pool_name);
+    held.extend(claims.filter_map(promised));
+    held.extend(now.pools[pool_name].spec.exclude.iter().map(|text| net(text)));
+    held
+}
+
+/// How many blocks of this length a pool could grant now.
+pub fn room(now: &Now, pool_name: &str, length: u8) -> u128 {
+    let base = base(now, pool_name);
+    if length < base.prefix_len() {
+        return 0;
+    }
+    free(base, &held(now, pool_name), length)
+}
+
+/// What the status must say; the conditions are left out.
+pub fn status(now: &Now, pool_name: &str) -> SubnetPoolStatus {
+    let pool = &now.pools[pool_name];
+    let base = base(now, pool_name);
     let (width, usual) = if base.addr().is_ipv4() {
         (32_u8, 28_u8)
     } else {
@@ -56,19 +94,8 @@ pub fn status(now: &Now, pool_name: &str) -> SubnetPoolStatus {
         .max_block_size
         .map_or(usual, |max| u8::try_from(max).unwrap().max(usual));
     let of_pool: Vec<_> = now.subnets.values().filter(|s| s.spec.pool_ref == pool_name).collect();
-    let withdrawn = |phase: Option<SubnetPhase>, deleting: bool| match phase {
-        Some(SubnetPhase::Failed) => true,
-        Some(SubnetPhase::Allocated | SubnetPhase::Released) => false,
-        Some(SubnetPhase::Pending) | None => deleting,
-    };
-    let mut held: Vec<IpNet> = of_pool
-        .iter()
-        .filter(|s| !withdrawn(phase(s), s.metadata.deletion_timestamp.is_some()))
-        .map(|s| net(&s.spec.cidr))
-        .collect();
+    let held = held(now, pool_name);
     let claims = || now.claims.values().filter(|c| c.spec.pool_ref == pool_name);
-    held.extend(claims().filter_map(bound));
-    held.extend(pool.spec.exclude.iter().map(|text| net(text)));
 
     let mut by_size = BTreeMap::new();
     let mut exact = BTreeMap::new();
