@@ -41,6 +41,9 @@ fn lineage<'v>(view: &'v View, pool: &'v PoolRecord) -> Lineage<'v> {
     if let Some(through) = cycle(view, pool) {
         return Lineage::Cycle { through };
     }
+    if let Some(of) = chosen_before(view, pool) {
+        return Lineage::Spare { of };
+    }
     let holder = holders(view, pool)
         .filter(|holder| holder.settled() || holder.meta.deleting.is_none())
         .min_by_key(|holder| {
@@ -67,6 +70,21 @@ fn lineage<'v>(view: &'v View, pool: &'v PoolRecord) -> Lineage<'v> {
             parent: parent.unwrap_or("(unknown)"),
         },
     }
+}
+
+/// The pool that has the range of a pool claim, if it is another one than this: the one the claim is Bound to, else the
+/// oldest, as [`PoolClaimView::child`] has it.
+fn chosen_before<'v>(view: &'v View, pool: &'v PoolRecord) -> Option<&'v str> {
+    let (name, uid) = pool.owner.as_ref()?;
+    let claim = view.get::<PoolClaimRecord>(&pool.meta.key.sibling(name)?);
+    let bound = claim.and_then(|claim| claim.status.bound_pool_name.as_deref());
+    let chosen = view
+        .by::<PoolRecord>(BY_OWNER, pool.meta.key.namespace(), uid)
+        .min_by_key(|pool| {
+            let name = pool.meta.key.name();
+            (Some(name) != bound, pool.meta.created, name)
+        })?;
+    (chosen.meta.uid != pool.meta.uid).then(|| chosen.meta.key.name())
 }
 
 /// Subnets of other pools that stand for this one.

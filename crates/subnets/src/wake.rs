@@ -235,6 +235,11 @@ fn pool_changed(view: &View, change: &Change<PoolRecord>) -> Vec<Wake> {
     for pool in [old, new].into_iter().flatten() {
         wakes.extend(pool_claim_of(key, pool.owner.as_ref(), why));
     }
+    // One that upstream made twice for a pool claim may be the one that counts now.
+    if let Some((_, uid)) = old.filter(|_| new.is_none()).and_then(|pool| pool.owner.as_ref()) {
+        let spare = view.by::<PoolRecord>(BY_OWNER, key.namespace(), uid);
+        wakes.extend(spare.map(|pool| Wake::now(POOL, pool.meta.key.clone(), why)));
+    }
     let marks = |p: &PoolRecord| (p.paused, p.parent.clone(), p.recalculate.clone(), p.held);
     let marked = old.map(marks) != new.map(marks);
     // The first finalizer is what grants and commits wait for.

@@ -39,7 +39,7 @@ pub fn next(pool: &PoolRecord, seen: &PoolView<'_>) -> Option<Next> {
     });
     let (parent, holder) = match &seen.standing.lineage {
         Lineage::Root => return None,
-        Lineage::Orphan { .. } | Lineage::Cycle { .. } => return wait,
+        Lineage::Orphan { .. } | Lineage::Cycle { .. } | Lineage::Spare { .. } => return wait,
         Lineage::Left { holder } => (None, Some(*holder)),
         Lineage::Child { parent, holder } => (Some(*parent), *holder),
     };

@@ -68,6 +68,12 @@ pub enum Lineage<'v> {
         /// The Subnet in the parent that stands for it, where there is one that is not withdrawn.
         holder: Option<&'v SubnetRecord>,
     },
+    /// Another pool of the same pool claim has the range; upstream made this one as well (R44). Two that serve would give
+    /// it out twice.
+    Spare {
+        /// The pool that has it.
+        of: &'v str,
+    },
     /// It was taken from a parent that is gone by force, while its holder stays.
     Left {
         /// The Subnet that stands for it.
@@ -150,6 +156,11 @@ impl<'v> Standing<'v> {
         let (parent, holder) = match &self.lineage {
             Lineage::Orphan { parent } => {
                 return format!("pool {name} waits for its parent {parent}, which does not exist; create it");
+            }
+            Lineage::Spare { of } => {
+                return format!(
+                    "pool {name} was made for the same pool claim as pool {of}, which has its range; delete this one once nobody uses it"
+                );
             }
             Lineage::Left { holder } => (&*holder.pool, Some(*holder)),
             Lineage::Child { parent, holder } if holder.is_none() && !parent.cidr.contains(&pool.cidr) => {

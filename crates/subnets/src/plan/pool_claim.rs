@@ -178,7 +178,7 @@ fn make(claim: &PoolClaimRecord, seen: &PoolClaimView<'_>, now: Timestamp) -> Po
                     others.join(", "),
                     pool.meta.key.name()
                 );
-                plan = plan.finding(Finding::new(Stance::Blocked, "DuplicateChildPools", message));
+                plan = plan.finding(Finding::new(Stance::Blocked, "DuplicateChildPools", message).told(Tell::Warning));
             }
             plan
         }

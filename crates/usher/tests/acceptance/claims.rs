@@ -328,35 +328,39 @@ async fn a3_two_hundred_claims_on_sixteen_blocks_are_served_by_age_to_the_last()
 async fn a6_claims_before_their_pool_are_served_when_it_comes_and_when_it_grows() {
     let world = World::new().await;
     let _operator = world.operator().ready().await;
-    for name in ["c-first", "b-second", "a-third"] {
+    for name in ["d-first", "c-second", "b-third", "a-fourth"] {
         world.claim(name, spec("later", json!({"blockSize": 25}))).await;
         next_second().await;
     }
     world
         .until("they know that the pool is missing", |now| {
-            now.reason("a-third") == Some("PoolNotFound")
+            now.reason("a-fourth") == Some("PoolNotFound")
         })
         .await;
     world.history.now(|now| {
-        let message = now.message("a-third");
+        let message = now.message("a-fourth");
         assert!(message.contains("later") && message.contains("create it"), "{message}");
     });
     world.pool("later", json!({"cidr": "10.0.0.0/24"})).await;
-    world.until_bound(&["c-first", "b-second"]).await;
+    world.until_bound(&["d-first", "c-second"]).await;
     world
-        .until("the third finds no room", |now| {
-            now.reason("a-third") == Some("PoolExhausted")
+        .until("the others find no room", |now| {
+            now.reason("a-fourth") == Some("PoolExhausted")
         })
         .await;
     world.edit_pool("later", json!({"cidr": "10.0.0.0/22"})).await;
-    world.until_bound(&["a-third"]).await;
-    world
-        .history
-        .now(|now| assert_eq!(now.range("a-third"), Some("10.0.1.0/25")));
+    world.until_bound(&["b-third", "a-fourth"]).await;
+    world.history.now(|now| {
+        assert_eq!(
+            (now.range("b-third"), now.range("a-fourth")),
+            (Some("10.0.1.0/25"), Some("10.0.1.128/25")),
+            "in order the second time, too"
+        );
+    });
     // R13: the oldest was granted first, hence the lowest range.
     world.history.now(|now| {
         assert_eq!(
-            (now.range("c-first"), now.range("b-second")),
+            (now.range("d-first"), now.range("c-second")),
             (Some("10.0.0.0/25"), Some("10.0.0.128/25"))
         );
     });

@@ -14,6 +14,7 @@ mod bad_input;
 mod bad_status;
 mod children;
 mod claims;
+mod legacy;
 mod pools;
 mod process;
 mod promises;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use usher_subnets::api::{Subnet, SubnetPhase};
 
 use crate::support::bare::left_out;
-use crate::support::invariants::phase;
+use crate::support::invariants::{net, phase};
 use crate::support::world::eventually;
 use crate::support::{Chance, Now, World};
 
@@ -23,6 +23,33 @@ fn is(now: &Now, subnet: &str, wanted: SubnetPhase, reason: Option<&str>) -> boo
         let said = subnet.status.as_ref().and_then(|status| status.reason.as_deref());
         phase(subnet) == Some(wanted) && said == reason
     })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a2_an_empty_pool_says_at_once_what_it_is() {
+    let world = World::new().await;
+    let _operator = world.operator().ready().await;
+    let mut times = Vec::new();
+    for name in ["a", "b", "c"] {
+        let begun = Instant::now();
+        world.pool(name, json!({"cidr": "10.0.0.0/16"})).await;
+        world.until("it is Ready", |now| now.is_ready(name)).await;
+        times.push(begun.elapsed());
+        world.until_exact(name).await;
+        world.history.now(|now| {
+            let pool = &now.pools[name];
+            let ready = now.condition(name, "Ready").unwrap();
+            assert_eq!((ready.0.as_str(), ready.1.as_str()), ("True", "CIDRAssigned"));
+            let status = pool.status.clone().unwrap();
+            assert_eq!((status.allocated_count, status.observed_generation), (0, Some(1)));
+            assert_eq!(status.largest_free_block, "/16");
+            assert!(pool.finalizers().is_empty(), "nothing keeps a pool that was never used");
+        });
+    }
+    times.sort();
+    println!("an empty pool is Ready after {times:.0?}");
+    assert!(times[1] < Duration::from_secs(1), "A2: at once: {times:?}");
+    world.proof().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,6 +129,70 @@ async fn a21_ipv6_counts_are_exact_where_numbers_end() {
         .now(|now| assert!(now.range("default").unwrap().ends_with("/64"), "24 counts as unset"));
     world.until_exact("six").await;
     world.history.check();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a21_ipv6_pools_of_any_size_give_blocks_far_smaller_than_themselves() {
+    let world = World::new().await;
+    let _operator = world.operator().ready().await;
+    // A name so long that a Subnet's must be cut.
+    let long = "a-pool-with-a-name-that-leaves-no-room-for-an-address-of-ipv6";
+    let pools = [
+        ("wide", "2001:db8::/32"),
+        ("site", "fd00:1:2::/48"),
+        (long, "fd00:1:3:4::/64"),
+    ];
+    for (pool, cidr) in pools {
+        world.pool(pool, json!({"cidr": cidr, "maxBlockSize": 128})).await;
+        for size in [64, 80, 128] {
+            if pool == long && size == 64 {
+                // The whole pool is one: it is asked for last.
+                continue;
+            }
+            let name = format!("{}-{size}", &pool[..4]);
+            world.claim(&name, json!({"poolRef": pool, "blockSize": size})).await;
+            world.until_bound(&[&name]).await;
+        }
+        // And at the far end, exactly.
+        let last = net(cidr).broadcast();
+        let name = format!("{}-last", &pool[..4]);
+        world
+            .claim(&name, json!({"poolRef": pool, "requestedCIDR": format!("{last}/128")}))
+            .await;
+        world.until_bound(&[&name]).await;
+        world.until_exact(pool).await;
+    }
+    world.history.now(|now| {
+        assert_eq!(now.range("wide-64"), Some("2001:db8::/64"));
+        assert_eq!(now.range("wide-80"), Some("2001:db8:0:1::/80"));
+        assert_eq!(now.range("wide-128"), Some("2001:db8:0:1:1::/128"));
+        assert_eq!(now.range("site-64"), Some("fd00:1:2::/64"));
+        assert_eq!(now.range("site-80"), Some("fd00:1:2:1::/80"));
+        assert_eq!(now.range("site-last"), Some("fd00:1:2:ffff:ffff:ffff:ffff:ffff/128"));
+        assert_eq!(now.range("a-po-80"), Some("fd00:1:3:4::/80"));
+        assert_eq!(now.range("a-po-128"), Some("fd00:1:3:4:1::/128"));
+        let free = |pool: &str, size: &str| {
+            let status = now.pools[pool].status.clone().unwrap();
+            status
+                .free_count_exact
+                .get(size)
+                .cloned()
+                .unwrap_or_else(|| status.free_count_by_size[size].to_string())
+        };
+        // 2^32, less one that is given, one that is split, and the one of the last address.
+        assert_eq!(free("wide", "64"), ((1_u64 << 32) - 3).to_string());
+        assert_eq!(
+            free("wide", "128"),
+            ((1_u128 << 96) - (1 << 64) - (1 << 48) - 2).to_string()
+        );
+        assert_eq!(free(long, "128"), ((1_u128 << 64) - (1 << 48) - 2).to_string());
+        for name in now.subnets.keys() {
+            let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(name.len() <= 63 && name.chars().all(valid), "{name}");
+            assert!(!name.starts_with('-') && !name.ends_with('-'), "{name}");
+        }
+    });
+    world.proof().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -408,6 +499,95 @@ async fn a11_subnets_made_by_hand_fail_with_a_reason_and_recover_by_themselves()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a11_whatever_happens_to_a_subnet_made_by_hand_its_pool_is_woken_and_knows_within_a_second() {
+    let world = World::new().await;
+    // The status is how the pool tells that it was woken; its usual pace would hide for how long it was not.
+    let _operator = world.operator().flag("--subnets-status-every-ms", 20).ready().await;
+    world.pool("pool", json!({"cidr": "10.0.0.0/24"})).await;
+    world.pool("other", json!({"cidr": "10.0.0.0/24"})).await;
+    world.until_exact("other").await;
+    let mut times = Vec::new();
+    // From the change to the parent's status: which Subnets have which ranges, of both pools.
+    let until_listed = async |times: &mut Vec<Duration>, what: &str, here: &[&str], there: &[&str]| {
+        let listed = |now: &Now, pool: &str, expected: &[&str]| {
+            let status = now.pools[pool].status.clone().unwrap_or_default();
+            status
+                .allocated_cidrs
+                .keys()
+                .map(String::as_str)
+                .eq(expected.iter().copied())
+        };
+        let begun = Instant::now();
+        world
+            .until(what, |now| listed(now, "pool", here) && listed(now, "other", there))
+            .await;
+        times.push(begun.elapsed());
+        println!("{what}: {:.0?}", begun.elapsed());
+        world.until_exact("pool").await;
+    };
+    let edit = async |name: &str, spec: Value| {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        world
+            .subnets
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    };
+    world.subnet("a", "pool", "10.0.0.0/26").await;
+    until_listed(&mut times, "made", &["10.0.0.0/26"], &[]).await;
+    world.subnet("b", "pool", "10.0.0.64/26").await;
+    until_listed(&mut times, "a second", &["10.0.0.0/26", "10.0.0.64/26"], &[]).await;
+    edit("b", json!({"cidr": "10.0.0.128/26"})).await;
+    until_listed(&mut times, "moved", &["10.0.0.0/26", "10.0.0.128/26"], &[]).await;
+    // R23, 5.5: edited into an overlap, it gives its old range up at once and has none.
+    edit("b", json!({"cidr": "10.0.0.32/27"})).await;
+    until_listed(&mut times, "moved over another", &["10.0.0.0/26"], &[]).await;
+    world
+        .until("it says so", |now| is(now, "b", SubnetPhase::Failed, Some("Overlap")))
+        .await;
+    edit("b", json!({"cidr": "10.9.0.0/27"})).await;
+    world
+        .until("outside", |now| is(now, "b", SubnetPhase::Failed, Some("OutOfRange")))
+        .await;
+    edit("b", json!({"cidr": "10.0.0.192/26"})).await;
+    until_listed(&mut times, "moved back in", &["10.0.0.0/26", "10.0.0.192/26"], &[]).await;
+    // M8: both pools are woken.
+    edit("b", json!({"poolRef": "other"})).await;
+    until_listed(&mut times, "to another pool", &["10.0.0.0/26"], &["10.0.0.192/26"]).await;
+    edit("b", json!({"poolRef": "pool"})).await;
+    until_listed(&mut times, "and back", &["10.0.0.0/26", "10.0.0.192/26"], &[]).await;
+    // Renamed, that is deleted and made anew by another name: gone within a second, and the new one has its range.
+    let mut deletions = Vec::new();
+    for (old, new) in [("a", "a2"), ("a2", "a3"), ("a3", "a4")] {
+        let begun = Instant::now();
+        world.subnets.delete(old, &DeleteParams::default()).await.unwrap();
+        world.until("it is gone", |now| !now.subnets.contains_key(old)).await;
+        deletions.push(begun.elapsed());
+        world.subnet(new, "pool", "10.0.0.0/26").await;
+        let begun = Instant::now();
+        world
+            .until("the new one has it", |now| {
+                let listed = now.pools["pool"].status.clone().unwrap_or_default().allocated_cidrs;
+                is(now, new, SubnetPhase::Allocated, None) && listed.get("10.0.0.0/26").is_some_and(|id| id == new)
+            })
+            .await;
+        times.push(begun.elapsed());
+        world.until_exact("pool").await;
+    }
+    world.subnets.delete("a4", &DeleteParams::default()).await.unwrap();
+    until_listed(&mut times, "deleted", &["10.0.0.192/26"], &[]).await;
+    // A machine that does something else for a while is no fault of ours: most of them count.
+    let within =
+        |times: &[Duration]| times.iter().filter(|t| **t < Duration::from_secs(1)).count() * 4 >= times.len() * 3;
+    assert!(within(&times), "A11: the parent is woken within a second: {times:?}");
+    assert!(
+        within(&deletions),
+        "A11: gone within a second of the delete: {deletions:?}"
+    );
+    world.proof().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_paused_pool_grants_nothing_and_goes_on_where_it_was() {
     let world = World::new().await;
     let _operator = world.operator().ready().await;
@@ -443,7 +623,7 @@ async fn a_paused_pool_grants_nothing_and_goes_on_where_it_was() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a22_a_released_range_is_not_granted_before_its_delay_is_over_even_after_a_restart() {
-    const DELAY: i64 = 4;
+    const DELAY: i64 = 60;
     let world = World::new().await;
     let operator = world.operator().ready().await;
     world
@@ -462,6 +642,14 @@ async fn a22_a_released_range_is_not_granted_before_its_delay_is_over_even_after
     operator.kill();
     let _operator = world.operator().ready().await;
     world.claim("second", json!({"poolRef": "pool", "blockSize": 28})).await;
+    world
+        .until("it waits", |now| now.reason("second") == Some("PoolExhausted"))
+        .await;
+    world
+        .history
+        .now(|now| assert_eq!(now.allocated("pool"), Some(1), "Released still counts"));
+    let shown = world.kubectl(&["get", "subnets"]).await;
+    assert!(shown.contains("Released"), "{shown}");
     world.until_bound(&["second"]).await;
     let bound = jiff::Timestamp::now();
     assert!(
@@ -488,6 +676,29 @@ async fn a25_a_namespace_with_everything_in_it_can_be_deleted() {
             now.subnets.len() == 4 && now.allocated("pool") == Some(4)
         })
         .await;
+    // Pools from pools, three levels deep and by label, with claims in each, some of which wait.
+    world
+        .pool("root", json!({"cidr": "10.1.0.0/16", "reuseDelaySeconds": 3}))
+        .await;
+    let mut parent = "root".to_owned();
+    for (level, length) in [("one", 18), ("two", 20), ("three", 27)] {
+        world.pool_claim(level, &parent, length).await;
+        parent = world.until_pool(level).await;
+        let (name, spec) = (format!("in-{level}"), json!({"poolRef": &parent, "blockSize": 28}));
+        world.claim(&name, spec).await;
+        world.until_bound(&[&name]).await;
+    }
+    for name in ["in-three-2", "in-three-3"] {
+        world.claim(name, json!({"poolRef": &parent, "blockSize": 28})).await;
+    }
+    world.pool_claim("waits", &parent, 27).await;
+    world
+        .child_pool("labelled", "root", json!({"cidr": "10.1.128.0/20"}))
+        .await;
+    world
+        .claim("in-labelled", json!({"poolRef": "labelled", "blockSize": 24}))
+        .await;
+    world.until_bound(&["in-labelled"]).await;
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
     namespaces
         .delete(&world.namespace, &DeleteParams::default())
@@ -499,5 +710,12 @@ async fn a25_a_namespace_with_everything_in_it_can_be_deleted() {
     .await;
     println!("a namespace with everything is gone after {took:.1?}");
     assert!(took < Duration::from_secs(30));
-    world.history.check();
+    // Nobody can be asked any more; the watches have brought all that happened before the namespace went.
+    world
+        .until("the history is whole", |now| {
+            now.pools.is_empty() && now.claims.is_empty() && now.subnets.is_empty() && now.pool_claims.is_empty()
+        })
+        .await;
+    let proof = world.history.check();
+    assert_eq!((proof.pool_claims_bound, proof.pools_held), (3, 4));
 }
