@@ -54,6 +54,15 @@ fn owned_by(kind: &str, owner: &Meta, controller: bool) -> Value {
     })
 }
 
+/// The reference of a holder. It goes after its pool (R26), so a pool that is deleted in the foreground must not wait for it.
+fn holder_of(child: &Meta) -> Value {
+    let mut reference = owned_by("SubnetPool", child, true);
+    if let Some(fields) = reference.as_object_mut() {
+        fields.insert("blockOwnerDeletion".into(), json!(false));
+    }
+    reference
+}
+
 /// The reference by which a claim shares a Subnet that was made for another (R11).
 pub fn sharer(claim: &ClaimRecord) -> Value {
     owned_by("SubnetClaim", &claim.meta, false)
@@ -88,7 +97,7 @@ pub fn holder(name: &str, child: &PoolRecord, parent: &str) -> Value {
             "namespace": child.meta.key.namespace(),
             "name": name,
             "finalizers": [FINALIZER],
-            "ownerReferences": [owned_by("SubnetPool", &child.meta, true)],
+            "ownerReferences": [holder_of(&child.meta)],
         },
         "spec": {
             "poolRef": parent,

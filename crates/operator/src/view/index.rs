@@ -70,6 +70,10 @@ pub(super) struct Index<R> {
 #[derive(Debug)]
 enum Bucket<R> {
     One(Arc<R>),
+    #[allow(
+        clippy::box_collection,
+        reason = "most values have one record: the box keeps their entries small"
+    )]
     Many(Box<BTreeSet<ByKey<Arc<R>>>>),
 }
 

@@ -461,7 +461,10 @@ fn version_of(object: &DynamicObject) -> (Arc<str>, u64) {
 }
 
 /// Reads an object, as far as it can be told from others, and says what is wrong with it.
-fn read<R: Record>(object: &DynamicObject) -> (Option<Listed<R>>, Option<(Option<ObjectKey>, Unreadable)>) {
+/// An object that could not be read, with its key where it has one.
+type Problem = (Option<ObjectKey>, Unreadable);
+
+fn read<R: Record>(object: &DynamicObject) -> (Option<Listed<R>>, Option<Problem>) {
     match record::read::<R>(object) {
         Ok(record) => (Some(Listed::Read(Arc::new(record))), None),
         Err(problem) => {

@@ -135,8 +135,7 @@ async fn a18_a_status_of_12345_subnets_is_exact_and_small_and_lists_them_again_a
     };
     let before = errors(&operator);
     make_subnets(&world, 20_000..20_050).await;
-    // edge: the 200 ms of A18.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await; // edge: the 200 ms of A18
     delete_subnets(&world, names(20_000..20_050)).await;
     world.until("they are gone", |now| now.subnets.len() == 400).await;
     world.until("the count is right", is_exactly(400)).await;
