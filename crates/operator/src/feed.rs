@@ -19,6 +19,8 @@ use crate::watch as watches;
 const FEW: usize = 200;
 /// How long that many passes take at least.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// While another leads, nothing of the queue is done.
+const LOOK_AGAIN_STANDBY: Duration = Duration::from_millis(200);
 
 /// Starts the watches one after the other, each when the one before has its first list: a kind may rely on a later
 /// type's list being newer than an earlier one's.
@@ -57,7 +59,8 @@ pub(crate) async fn feed_in_order(
 async fn look_through(shared: &Shared) {
     loop {
         while shared.due_at_least(FEW) {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            let leads = shared.may_act();
+            tokio::time::sleep(if leads { LOOK_AGAIN } else { LOOK_AGAIN_STANDBY }).await;
         }
         let Some(wakes) = shared.change(View::next_slice) else {
             return;
