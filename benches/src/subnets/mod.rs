@@ -161,8 +161,15 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
             details: serde_json::Map::new(),
         };
         bench.run().await?;
-        rows = bench.rows;
-        details = bench.details;
+        let Bench {
+            world,
+            rows: measured,
+            details: found,
+            ..
+        } = bench;
+        (rows, details) = (measured, found);
+        // The servers are stopped by what their folder says of them: it goes last.
+        drop(world);
         if options.dir.is_none() {
             let _ = std::fs::remove_dir_all(&dir);
         }

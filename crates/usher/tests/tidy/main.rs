@@ -93,7 +93,7 @@ fn the_engine_and_all_plans_and_objects_know_no_io_no_clock_and_no_async() {
             let room = crate_.room(source);
             room.starts_with("plan") || room.starts_with("objects")
         }
-        Role::Operator | Role::Binary | Role::Xtask => false,
+        Role::Operator | Role::Binary | Role::Xtask | Role::Benches => false,
     };
     let (mut faults, mut looked_at) = (Vec::new(), 0);
     for crate_ in crates() {
@@ -132,7 +132,7 @@ fn dependencies_point_one_way_from_usher_to_kinds_to_operator_to_engine() {
             Role::Engine | Role::Xtask => &[],
             Role::Operator => &[Role::Engine],
             Role::Kind => &[Role::Engine, Role::Operator],
-            Role::Binary => &[Role::Engine, Role::Operator, Role::Kind],
+            Role::Binary | Role::Benches => &[Role::Engine, Role::Operator, Role::Kind],
         };
         for dependency in crate_.dependencies.iter().filter(|d| d.ours) {
             let role = roles.get(dependency.name.as_str());

@@ -27,6 +27,7 @@ pub(crate) enum Role {
     Kind,
     Binary,
     Xtask,
+    Benches,
 }
 
 #[derive(Debug)]
@@ -88,6 +89,7 @@ impl Crate {
                 "usher-operator" => Role::Operator,
                 "usher" => Role::Binary,
                 "xtask" => Role::Xtask,
+                "usher-benches" => Role::Benches,
                 _ => Role::Kind,
             },
             dependencies: dependencies
