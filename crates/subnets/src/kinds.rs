@@ -32,6 +32,11 @@ pub const SUBNET: &str = "Subnet";
 /// Name of the pool claim kind.
 pub const POOL_CLAIM: &str = "SubnetPoolClaim";
 
+/// How long a pool's counts may wait for a place among the writes.
+const COUNTS_MAY_WAIT: Duration = Duration::from_secs(10);
+/// How long a claim may wait for one to say that it is being placed.
+const PLACING_MAY_WAIT: Duration = Duration::from_secs(60);
+
 /// Runs SubnetPools.
 #[derive(Debug, Clone, Copy)]
 pub struct Pools {
@@ -113,6 +118,11 @@ impl Kind for Pools {
         };
         verdicts(&pool.status) != verdicts(new)
     }
+
+    /// Counts may be some seconds older while the API server is busy with claims.
+    fn may_wait(&self, pool: &PoolRecord, new: &SubnetPoolStatus) -> Option<Duration> {
+        (!self.urgent(pool, new)).then_some(COUNTS_MAY_WAIT)
+    }
 }
 
 /// Runs SubnetClaims.
@@ -145,6 +155,12 @@ impl Kind for Claims {
 
     async fn act(&self, pass: &Pass, claim: &ClaimRecord, step: &ClaimStep) -> Result<(), Failure> {
         act::claim::step(pass, claim, step).await
+    }
+
+    /// R19: that a range is being placed is said only where there is time for it; the next write says which one.
+    fn may_wait(&self, _: &ClaimRecord, new: &SubnetClaimStatus) -> Option<Duration> {
+        let ready = new.conditions.iter().find(|c| c.type_ == "Ready");
+        ready.filter(|c| c.reason == claim::PLACING).map(|_| PLACING_MAY_WAIT)
     }
 
     fn rank(&self, step: Option<&ClaimStep>, status: &SubnetClaimStatus) -> Rank {

@@ -12,6 +12,9 @@ use crate::api::{ClaimPhase, FINALIZER, SubnetClaimStatus, SubnetPhase};
 use crate::ledger::{Account, Grant, Holder, Refusal};
 use crate::records::{ClaimRecord, SubnetRecord};
 
+/// Reason of a claim whose next write is Bound.
+pub const PLACING: &str = "Placing";
+
 /// A claim that is neither bound nor refused after this long says so (R19); before, its next write is Bound.
 const QUIET: SignedDuration = SignedDuration::from_secs(2);
 
@@ -199,12 +202,12 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> ClaimP
     let message = "a range is being placed for this claim";
     // Nothing is said that the next write overwrites anyway; but nobody waits in silence either.
     let plan = if late || recovered {
-        Plan::report(report(claim, ClaimPhase::Pending, "Placing", message, now))
+        Plan::report(report(claim, ClaimPhase::Pending, PLACING, message, now))
     } else {
         keep()
     };
     let plan = plan
-        .finding(Finding::new(Stance::Doing, "Placing", message))
+        .finding(Finding::new(Stance::Doing, PLACING, message))
         .again_after(Duration::from_secs(2));
     match (seen.grant, &seen.pool) {
         (Some(grant), Some(standing))

@@ -7,7 +7,13 @@
 //!
 //! `cargo test -p usher-subnets --test exhaustive -- --nocapture` prints how much was searched and, for each mistake, the
 //! shortest way to the harm it does. `USHER_SEARCH_WRITES=7` searches the larger worlds; it takes minutes and a gigabyte.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_range_loop
+)]
 
 mod crowd;
 mod decide;
