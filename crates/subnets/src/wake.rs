@@ -25,6 +25,9 @@ pub const BY_UID: &str = "uid";
 /// Pools by the parent their label names.
 pub const BY_PARENT: &str = "parent";
 
+/// A pool looks at its Subnets together, as they come and go: at most fifty times a second, however many there are.
+const TOGETHER: Duration = Duration::from_millis(20);
+
 /// A pool's counters changed: its status is due, together with whatever else happens in this time.
 const COUNTERS_DUE: Duration = Duration::from_millis(50);
 
@@ -105,7 +108,7 @@ fn subnet_changed(view: &View, change: &Change<SubnetRecord>) -> Vec<Wake> {
             );
         }
         wakes.push(if substantial {
-            Wake::now(POOL, pool, why)
+            Wake::after(POOL, pool, why, TOGETHER)
         } else {
             Wake::after(POOL, pool, Why::TIMER, COUNTERS_DUE)
         });

@@ -79,6 +79,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
       install      Installs Usher: CRDs, rights, and the operator's Deployment. Run it again to update
       uninstall    Removes what `install` made. Pools, claims and Subnets stay unless you say otherwise
       plan         Says what Usher would do next for one object, and why. Reads only
+      explain      Says why an object is as it is: its place in the queue, what it waits for, who has that. Reads only
       crds         Prints the custom resource definitions
       operator     Runs the operator against the current kubeconfig, or in a cluster
       completions  Prints a completion script for a shell

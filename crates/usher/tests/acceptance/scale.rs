@@ -195,11 +195,12 @@ async fn a19_deleting_a_thousand_subnets_and_ten_child_pools_costs_few_passes_an
         .filter(|r| r.by("writer") && r.name == "pool" && r.what() == "update subnetpools/status")
         .count();
     println!("{seconds:.1} s: {passed} pool passes, {written} status writes of the parent");
-    // All pools' passes together, which is more than the spec asks.
-    assert!(passed <= 100.0 * seconds.ceil(), "{passed} passes in {seconds} s");
+    // The parent's; its children have a few of their own, which are counted with them.
+    let most = 100.0 * seconds.ceil() + 10.0 * 20.0;
+    assert!(passed <= most, "{passed} passes in {seconds} s");
     assert!(
         written as f64 <= seconds.ceil() + 10.0,
-        "{written} status writes in {seconds} s"
+        "R48: {written} status writes in {seconds} s"
     );
     world.until_exact("pool").await;
     let proof = world.proof().await;

@@ -16,7 +16,10 @@ fn objects(namespace: &str) -> String {
     )
 }
 
-const READER: &[&str] = &["--verb=get,list,watch", "--resource=subnets,subnetpools,subnetclaims"];
+const READER: &[&str] = &[
+    "--verb=get,list,watch",
+    "--resource=subnets,subnetpools,subnetclaims,subnetpoolclaims",
+];
 
 #[test]
 fn a_plan_needs_only_read_rights_in_its_namespace_and_sends_no_write() {

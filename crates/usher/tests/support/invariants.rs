@@ -287,7 +287,10 @@ impl State<'_> {
         let range = net(&subnet.spec.cidr);
         let before = self.strike(&uid);
         if gone || !settled(subnet) {
-            if let Some(was) = before.as_ref().filter(|was| !gone && was.range == range) {
+            if let Some(was) = before
+                .as_ref()
+                .filter(|was| !gone && was.range == range && was.pool == subnet.spec.pool_ref)
+            {
                 panic!(
                     "I6, revision {revision}: Subnet {name} had {} and is {:?} now",
                     was.range,

@@ -382,3 +382,42 @@ fn said(source: &Source) -> String {
 fn verdict(faults: &[String], way_out: &str) {
     assert!(faults.is_empty(), "\n  {}\n{way_out}\n", faults.join("\n  "));
 }
+
+/// What the spec of subnets numbers: rules, invariants, scenarios, mapper tests.
+const SUBNETS_SPEC: [(char, usize); 4] = [('R', 51), ('I', 12), ('A', 29), ('M', 10)];
+
+#[test]
+fn every_rule_invariant_and_scenario_of_the_subnets_spec_is_named_by_a_test() {
+    let mut tests = String::new();
+    for crate_ in crates() {
+        let ours = crate_
+            .sources
+            .iter()
+            .filter(|source| !source.path.ends_with("tests/tidy/main.rs"));
+        for source in ours {
+            let from = if source.only_tests {
+                Some(0)
+            } else {
+                source.text.find("#[cfg(test)]")
+            };
+            tests.push_str(from.map_or("", |from| &source.text[from..]));
+        }
+    }
+    let stories = Path::new(ROOT.as_path()).join("crates/subnets/tests/scenarios");
+    for story in fs::read_dir(stories).unwrap().map(|entry| entry.unwrap().path()) {
+        if story.extension().is_some_and(|extension| extension == "txt") {
+            tests.push_str(&fs::read_to_string(story).unwrap());
+        }
+    }
+    let tests = tests.to_uppercase();
+    let words: BTreeSet<&str> = tests.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let unnamed: Vec<String> = SUBNETS_SPEC
+        .iter()
+        .flat_map(|(letter, last)| (1..=*last).map(move |number| format!("{letter}{number}")))
+        .filter(|name| !words.contains(name.as_str()))
+        .collect();
+    verdict(
+        &unnamed,
+        "name the rule in the test that holds it, as `R7` or as part of the test's name",
+    );
+}

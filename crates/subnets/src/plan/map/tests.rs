@@ -446,3 +446,23 @@ fn check_finds_damage() {
         }
     );
 }
+
+#[test]
+fn r5_one_grant_or_release_touches_no_more_free_blocks_than_there_are_lengths() {
+    let mut map = AddressMap::new(net("10.0.0.0/8"));
+    let blocks = |map: &AddressMap<u32>| map.free.set().iter().count();
+    for who in 0..3_000 {
+        let before = blocks(&map);
+        let len = if who % 3 == 0 { 32 } else { 24 };
+        let found = map
+            .fit(len, if who % 2 == 0 { Fit::First } else { Fit::Best })
+            .expect("room");
+        map.reserve_exact(found, who).expect("it is free");
+        assert!(blocks(&map).abs_diff(before) <= 32, "R5: a grant of a /{len}");
+        if who % 5 == 0 {
+            let before = blocks(&map);
+            map.release(found, &who);
+            assert!(blocks(&map).abs_diff(before) <= 32, "R5: its release");
+        }
+    }
+}
