@@ -22,7 +22,7 @@ impl Uid {
     /// Whether this is the uid that reads so.
     pub fn is(&self, text: &str) -> bool {
         match &self.0 {
-            Form::Uuid(bytes) => uuid(text) == Some(*bytes),
+            Form::Uuid(bytes) => bytes_of(text) == Some(*bytes),
             Form::Other(own) => **own == *text,
         }
     }
@@ -30,12 +30,12 @@ impl Uid {
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
-        Self(uuid(text).map_or_else(|| Form::Other(text.into()), Form::Uuid))
+        Self(bytes_of(text).map_or_else(|| Form::Other(text.into()), Form::Uuid))
     }
 }
 
 /// The bytes of a UUID in the one form that it prints in again: lower case, with dashes.
-fn uuid(text: &str) -> Option<[u8; 16]> {
+fn bytes_of(text: &str) -> Option<[u8; 16]> {
     let text = text.as_bytes();
     if text.len() != 36 {
         return None;

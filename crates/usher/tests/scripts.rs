@@ -49,7 +49,7 @@ async fn claim(world: &World, requests: &Requests, pool: usize, number: usize) -
             break (status.allocated_cidr.unwrap(), named);
         }
         assert!(begun.elapsed() < support::history::DEADLINE, "{name} has no subnetRef");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK).await; // edge: it polls, as the scripts do
     };
     let took = begun.elapsed();
     let subnet = requests.ok(world.subnets.get(&named).await);

@@ -167,7 +167,7 @@ fn a_long_first_list_is_fed_at_once_and_told_slice_by_slice_each_object_once() {
     );
     told.extend(outcome.wakes.into_iter().map(|wake| wake.key));
     // What goes before its turn is told as gone; what comes is told as new, and once more with its slice.
-    let gone = view.apply(TYPES[0], Event::Deleted(listed(many - 1)));
+    let gone = view.apply(TYPES[0], Event::Deleted(at_revision(many - 1, 10_000)));
     assert_eq!(gone.wakes.len(), 1);
     while let Some(wakes) = view.next_slice() {
         assert!(!wakes.is_empty() && wakes.len() <= SLICE, "{}", wakes.len());
@@ -180,7 +180,7 @@ fn a_long_first_list_is_fed_at_once_and_told_slice_by_slice_each_object_once() {
     for n in 1..many {
         view.apply(TYPES[0], Event::Listed(listed(n)));
     }
-    let again = view.apply(TYPES[0], Event::ListDone { revision: 10_000 });
+    let again = view.apply(TYPES[0], Event::ListDone { revision: 10_001 });
     assert_eq!(
         (again.wakes.len(), view.next_slice()),
         (2, None),
@@ -189,11 +189,15 @@ fn a_long_first_list_is_fed_at_once_and_told_slice_by_slice_each_object_once() {
 }
 
 fn listed(n: usize) -> Box<DynamicObject> {
+    at_revision(n, 1)
+}
+
+fn at_revision(n: usize, revision: u64) -> Box<DynamicObject> {
     let key = ObjectKey::new("ns-a", format!("thing-{n:05}")).unwrap();
     let uid = u64::try_from(n).unwrap();
     Object {
         key,
-        ..object(0, uid, 1)
+        ..object(0, uid, revision)
     }
     .dynamic()
 }
