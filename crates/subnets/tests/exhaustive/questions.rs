@@ -80,7 +80,13 @@ impl Questions {
     fn view(&self, child: u8, subnets: [u8; 3], claims: &[DynamicObject]) -> View {
         let mut view = View::default();
         wake::register(&mut view);
-        let mut take = |kind, event| {
+        // Each event is newer than the one before, as in a watch.
+        let mut revision = 1;
+        let mut take = |kind, mut event| {
+            if let Event::Applied(object) | Event::Deleted(object) = &mut event {
+                revision += 1;
+                object.metadata.resource_version = Some(revision.to_string());
+            }
             let outcome = view.apply(kind, event);
             assert!(outcome.unreadable.is_none(), "{:?}", outcome.unreadable);
         };
