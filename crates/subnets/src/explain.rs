@@ -178,7 +178,7 @@ fn claim(view: &View, claim: &ClaimRecord, now: Timestamp) -> Explanation {
     if let Some(ahead) = account.line.ahead_of(&claim.meta.uid) {
         explanation.queue = Some(Queue {
             place: ahead + 1,
-            of: account.line.len(),
+            of: account.line.count(),
             ahead: before(account, claim),
         });
     }
@@ -291,7 +291,7 @@ fn pool(view: &View, pool: &PoolRecord) -> Explanation {
         waiting.sort();
         let names: Vec<String> = waiting.iter().take(NAMED).map(|p| p.claim.name().to_owned()).collect();
         if !names.is_empty() {
-            explanation.fact("queue", named(&names, account.line.len()));
+            explanation.fact("queue", named(&names, account.line.count()));
         }
     }
     let children: Vec<String> = view

@@ -44,23 +44,23 @@ pub fn other_pool_claim_name(claim: &PoolClaimRecord) -> String {
 
 /// An owner reference. What is owned goes before its owner, where that is deleted in the foreground.
 fn owned_by(kind: &str, owner: &Meta, controller: bool) -> Value {
+    reference(kind, owner, controller, true)
+}
+
+/// The reference of a holder. It goes after its pool (R26), so a pool that is deleted in the foreground must not wait for it.
+fn holder_of(child: &Meta) -> Value {
+    reference("SubnetPool", child, true, false)
+}
+
+fn reference(kind: &str, owner: &Meta, controller: bool, blocks: bool) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": kind,
         "name": owner.key.name(),
         "uid": &*owner.uid,
         "controller": controller,
-        "blockOwnerDeletion": true,
+        "blockOwnerDeletion": blocks,
     })
-}
-
-/// The reference of a holder. It goes after its pool (R26), so a pool that is deleted in the foreground must not wait for it.
-fn holder_of(child: &Meta) -> Value {
-    let mut reference = owned_by("SubnetPool", child, true);
-    if let Some(fields) = reference.as_object_mut() {
-        fields.insert("blockOwnerDeletion".into(), json!(false));
-    }
-    reference
 }
 
 /// The reference by which a claim shares a Subnet that was made for another (R11).

@@ -52,22 +52,16 @@ impl Lab {
 
     /// Until nothing is left to do.
     fn run(&mut self) {
-        for round in 0.. {
-            assert!(round < 200, "no calm");
-            self.operator.deliver_all(&self.server);
-            let woken: BTreeSet<(&'static str, ObjectKey)> = self
-                .operator
-                .take_woken()
-                .into_iter()
-                .map(|w| (w.kind, w.key))
-                .collect();
-            if woken.is_empty() {
+        for _ in 0..200 {
+            let news = self.operator.news(&self.server);
+            if news.is_empty() {
                 return;
             }
-            for (kind, key) in woken {
+            for (kind, key) in news {
                 self.pass(kind, &key);
             }
         }
+        panic!("no calm");
     }
 
     fn pass(&mut self, kind: &'static str, key: &ObjectKey) {

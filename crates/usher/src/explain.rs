@@ -1,23 +1,11 @@
 //! `usher explain KIND/NAME`: why an object is as it is, and what it waits for.
 
-use clap::Args as ClapArgs;
 use jiff::Timestamp;
 
 use crate::Failed;
 use crate::cluster::ClusterArgs;
-use crate::output::{self, Format};
-use crate::target::{self, Target};
-
-/// What to explain.
-#[derive(Debug, ClapArgs)]
-#[command(after_help = target::NAMES)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    target: Target,
-    /// Format.
-    #[arg(long, short, value_enum, default_value_t = Format::Text)]
-    output: Format,
-}
+use crate::output;
+use crate::target::{self, Args};
 
 pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed> {
     let found = args.target.find(cluster, "explain").await?;

@@ -45,9 +45,9 @@ enum Command {
     /// Removes what `install` made. Pools, claims and Subnets stay unless you say otherwise.
     Uninstall(uninstall::Args),
     /// Says what Usher would do next for one object, and why. Reads only.
-    Plan(plan::Args),
+    Plan(target::Args),
     /// Says why an object is as it is: its place in the queue, what it waits for, who has that. Reads only.
-    Explain(explain::Args),
+    Explain(target::Args),
     /// Prints the custom resource definitions.
     Crds(crds::Args),
     /// Runs the operator against the current kubeconfig, or in a cluster.

@@ -4,7 +4,6 @@
 
 mod story;
 
-use clap::Args as ClapArgs;
 use kube::api::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
@@ -14,19 +13,8 @@ use usher_operator::record::ApiType;
 
 use crate::Failed;
 use crate::cluster::ClusterArgs;
-use crate::output::{self, Format};
-use crate::target::{self, Target};
-
-/// What to plan for.
-#[derive(Debug, ClapArgs)]
-#[command(after_help = target::NAMES)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    target: Target,
-    /// Format.
-    #[arg(long, short, value_enum, default_value_t = Format::Text)]
-    output: Format,
-}
+use crate::output;
+use crate::target::{self, Args};
 
 /// What is shown: the object's own preview, and that of whoever must move first.
 #[derive(Debug, Serialize)]

@@ -13,13 +13,14 @@ use usher_operator::run::{AnyKind, Operator, Settings};
 use usher_subnets::kinds::Pools;
 
 use crate::cluster::{Cluster, ClusterArgs, dns_label};
+use crate::output::Format;
 use crate::{Failed, WrongUsage};
 
 /// For all lists together, once the server has answered at all: 300,000 objects take a while.
 pub(crate) const LISTS: Duration = Duration::from_secs(60);
 
 /// Part of `--help`.
-pub(crate) const NAMES: &str = "\
+const NAMES: &str = "\
 Kinds may be written as kubectl takes them: subnetpool, subnetpools, SubnetPool, subnetpool.plexaubnet.io; or in short: \
 pool, claim, subnetpc.
 Needs the rights to get, list and watch subnets, subnetpools, subnetclaims and subnetpoolclaims in the object's namespace.";
@@ -43,6 +44,17 @@ pub(crate) struct Target {
     /// Its namespace. Default: that of the kubeconfig's context.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = dns_label)]
     namespace: Option<String>,
+}
+
+/// What `usher plan` and `usher explain` are told.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = NAMES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Format.
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    pub(crate) output: Format,
 }
 
 /// The object, and where it was found.

@@ -6,20 +6,9 @@ use http::{Request, Response, StatusCode};
 use kube::client::Body;
 
 use super::*;
-use crate::record::ApiType;
 use crate::trigger::request;
+use crate::trigger::tests::GREETINGS;
 
-const GREETINGS: Trigger = Trigger {
-    resource: ApiType {
-        group: "test.usher.dev",
-        version: "v1",
-        kind: "Greeting",
-        plural: "greetings",
-    },
-    called: "greeting",
-    annotation: "usher.dev/again",
-    answered_in: "said",
-};
 const SECRET: &str = "s3cret-t0ken";
 
 type Asked = Arc<Mutex<Vec<(String, Value)>>>;

@@ -40,11 +40,7 @@ fn told(lab: &Lab, name: &str, reason: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_planned_before_our_own_last_write_is_in_view() {
     Lab::run(async |lab| {
-        lab.start_rigged(quick());
-        lab.until_calm("before").await;
-        lab.proxy.hold_watches("/configmaps");
-        lab.greet("x", json!({"to": "world"})).await;
-        eventually("the note is written", async || lab.creations("x").1 == 1).await;
+        lab.write_unseen().await;
         let plans = lab.rig.plans("x");
         let skips = || {
             lab.logs

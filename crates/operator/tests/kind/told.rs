@@ -18,11 +18,7 @@ fn updates(whys: &[(Why, u32)]) -> u32 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_asked_for_a_pass_that_was_put_off_is_told_with_the_one_that_serves_it() {
     Lab::run(async |lab| {
-        lab.start_rigged(quick());
-        lab.until_calm("before").await;
-        lab.proxy.hold_watches("/configmaps");
-        lab.greet("x", json!({"to": "world"})).await;
-        eventually("the note is written", async || lab.creations("x").1 == 1).await;
+        lab.write_unseen().await;
         // Its own status came back as well; all that is over when a poke finds it waiting.
         let put_off = || {
             lab.rig

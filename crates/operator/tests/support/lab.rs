@@ -158,6 +158,15 @@ impl Lab {
         self.start_with(Rigged(self.rig.clone()), settings);
     }
 
+    /// Starts one, and has the note of Greeting `x` written while its echo does not come.
+    pub async fn write_unseen(&mut self) {
+        self.start_rigged(quick());
+        self.until_calm("before").await;
+        self.proxy.hold_watches("/configmaps");
+        self.greet("x", json!({"to": "world"})).await;
+        eventually("the note is written", async || self.creations("x").1 == 1).await;
+    }
+
     pub fn start_with(&mut self, kind: impl Kind, settings: Settings) {
         let settings = Settings {
             namespace: Some(self.namespace.clone()),

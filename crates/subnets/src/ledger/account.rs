@@ -527,7 +527,7 @@ impl Account {
     pub(super) fn is_empty(&self) -> bool {
         self.map.is_none()
             && !self.has_subnets()
-            && self.line.is_empty()
+            && self.line.knows_nobody()
             && self.grants.is_empty()
             && self.claims.is_empty()
             && self.unseen.is_empty()

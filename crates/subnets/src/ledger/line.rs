@@ -59,12 +59,12 @@ pub struct Line {
 
 impl Line {
     /// Number of claims that wait.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.count
     }
 
     /// Whether nobody is known here, waiting or not.
-    pub fn is_empty(&self) -> bool {
+    pub fn knows_nobody(&self) -> bool {
         self.unserved.is_empty()
     }
 

@@ -7,8 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use usher_engine::{Conditions, Finding, ObjectKey, Plan, Stance, Step, Tell};
 
 use super::map::Conflict;
-use super::{PoolState, Request, Standing, fulfils, request};
-use crate::api::{ClaimPhase, FINALIZER, SubnetClaimStatus, SubnetPhase};
+use super::promise::{Sharing, keep_promise, share};
+use super::{PoolState, Request, Standing, fulfils, not_ready, request};
+use crate::api::{ClaimPhase, FINALIZER, SubnetClaimStatus};
 use crate::ledger::{Account, Grant, Holder, Refusal};
 use crate::records::{ClaimRecord, SubnetRecord};
 
@@ -20,9 +21,6 @@ const QUIET: SignedDuration = SignedDuration::from_secs(2);
 
 /// A Subnet that the API server refused is tried again after this long: policies and quotas change without our being told.
 const REFUSED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
-
-/// What the API server said of a lost Subnet and the view does not confirm is asked again after this long.
-const ASKED_AGAIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// A step of a claim.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,7 +129,7 @@ pub struct Loss {
 }
 
 /// How an unbound claim stands.
-enum Prospect {
+pub(super) enum Prospect {
     /// Its next write is Bound.
     OnItsWay,
     /// It must wait for somebody else.
@@ -148,7 +146,7 @@ enum Prospect {
     },
 }
 
-type ClaimPlan = Plan<ClaimStep, SubnetClaimStatus>;
+pub(super) type ClaimPlan = Plan<ClaimStep, SubnetClaimStatus>;
 
 /// The decision.
 pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> ClaimPlan {
@@ -243,142 +241,8 @@ fn say(claim: &ClaimRecord, prospect: &Prospect, now: Timestamp) -> ClaimPlan {
     }
 }
 
-/// What a claim makes of a Subnet that has its clusterID already.
-enum Sharing {
-    /// It is the claim's as well.
-    Bind,
-    /// The claim becomes a further owner first.
-    Join,
-    /// Not, or not now.
-    No(Prospect),
-}
-
-/// R11: within a pool, one live Subnet per clusterID.
-fn share(claim: &ClaimRecord, other: &SubnetRecord) -> Sharing {
-    let (id, name) = (&claim.cluster_id, other.meta.key.name());
-    if other.phase() != Some(SubnetPhase::Allocated) || other.meta.deleting.is_some() {
-        let message = format!(
-            "clusterID {id} has Subnet {name} ({}), which is not settled; this claim is served after that",
-            other.cidr
-        );
-        return Sharing::No(Prospect::Waiting {
-            reason: "RangeReleasing",
-            event: None,
-            message,
-        });
-    }
-    let fits = fulfils(claim, &other.pool, &other.cluster_id, other.cidr);
-    if !fits || other.child.is_some() {
-        let message = format!(
-            "clusterID {id} has Subnet {name} ({}) of this pool already; ask for that size, or use another clusterID",
-            other.cidr
-        );
-        return Sharing::No(Prospect::Invalid {
-            reason: "ClusterIDConflict",
-            event: "ValidationFailed",
-            message,
-        });
-    }
-    if other.by_hand() || other.meta.owned_by(&claim.meta.uid) {
-        return Sharing::Bind;
-    }
-    Sharing::Join
-}
-
-/// R31: a Bound claim has its range, gets it again, or is told that it is lost; never another one.
-fn keep_promise(claim: &ClaimRecord, range: IpNet, seen: &ClaimView<'_>, now: Timestamp) -> ClaimPlan {
-    let keep = || Plan::report(claim.status.clone());
-    if let Some(subnet) = seen.subnet.filter(|subnet| subnet.cidr == range) {
-        let lost = claim.status.phase == Some(ClaimPhase::Error);
-        return match committed(subnet, seen.account) {
-            // Restored, it may have another name than what was there before.
-            true if lost || claim.status.subnet_ref.as_deref() != Some(subnet.meta.key.name()) => {
-                bind(claim, subnet, now)
-            }
-            true => keep(),
-            false => keep().finding(Finding::new(
-                Stance::Doing,
-                "Restoring",
-                format!("Subnet {} is being restored", subnet.meta.key.name()),
-            )),
-        };
-    }
-    // Somebody of its clusterID has the range, or restores it for them both (R11).
-    if let Some(other) = seen
-        .namesake
-        .filter(|other| other.cidr == range && other.child.is_none())
-    {
-        let doing = Finding::new(
-            Stance::Doing,
-            "Restoring",
-            format!("Subnet {} is to be shared", other.meta.key.name()),
-        );
-        let plan = keep().finding(doing).again_after(Duration::from_secs(2));
-        return match share(claim, other) {
-            Sharing::Bind => bind(claim, other, now),
-            Sharing::Join => plan.step(ClaimStep::Share {
-                subnet: other.meta.key.clone(),
-            }),
-            Sharing::No(_) => plan,
-        };
-    }
-    let Some(standing) = &seen.pool else {
-        let message = format!(
-            "the Subnet of {range} is gone, and so is pool {}; create it",
-            claim.pool
-        );
-        return keep().finding(Finding::new(Stance::Waiting, "PoolNotFound", message));
-    };
-    let pool = standing.pool.meta.key.clone();
-    let Some(loss) = seen.loss.filter(|loss| loss.cidr == range) else {
-        return keep().step(ClaimStep::ConfirmLoss { pool, cidr: range });
-    };
-    let mut seats = seen
-        .account
-        .into_iter()
-        .flat_map(|account| account.overlapping(range, ""));
-    let taken = seats.find(|seat| seat.settled).map(|seat| &seat.key);
-    if taken != loss.taken_by.as_ref() {
-        // What was answered and what is in view must agree; one of them is behind.
-        let rest = ASKED_AGAIN.saturating_sub(now.duration_since(loss.at));
-        return match Duration::try_from(rest) {
-            Ok(rest) if !rest.is_zero() => keep().again_after(rest),
-            _ => keep().step(ClaimStep::ConfirmLoss { pool, cidr: range }),
-        };
-    }
-    if let Some(by) = taken {
-        let message = format!(
-            "{range} of pool {} was taken away by force, and Subnet {} has it now; delete that Subnet or this claim",
-            pool.name(),
-            by.name()
-        );
-        return Plan::report(lost(claim, &message, now))
-            .finding(Finding::new(Stance::Blocked, "RangeLost", message).told(Tell::Warning));
-    }
-    if !standing.pool.meta.has_finalizer(FINALIZER) || standing.state() == PoolState::Terminating {
-        return keep().finding(Finding::new(Stance::Waiting, "PoolNotReady", standing.sentence()));
-    }
-    keep()
-        .finding(Finding::new(
-            Stance::Doing,
-            "Restoring",
-            format!("the Subnet of {range} is gone; it is made again"),
-        ))
-        .step(ClaimStep::Restore { pool, cidr: range })
-        .again_after(Duration::from_secs(2))
-}
-
-/// The promise stays on record, as what is to be restored.
-fn lost(claim: &ClaimRecord, message: &str, now: Timestamp) -> SubnetClaimStatus {
-    SubnetClaimStatus {
-        allocated_cidr: claim.status.allocated_cidr.clone(),
-        subnet_ref: claim.status.subnet_ref.clone(),
-        ..report(claim, ClaimPhase::Error, "RangeLost", message, now)
-    }
-}
-
 /// Allocated in view, or its commit was answered and the echo is under way (R19: write 3 follows the answer of 2).
-fn committed(subnet: &SubnetRecord, account: Option<&Account>) -> bool {
+pub(super) fn committed(subnet: &SubnetRecord, account: Option<&Account>) -> bool {
     subnet.settled() || account.is_some_and(|account| account.committed.contains_key(&subnet.meta.uid))
 }
 
@@ -403,7 +267,7 @@ fn is_served(seen: &ClaimView<'_>) -> bool {
     seen.grant.is_some() || seen.subnet.is_some()
 }
 
-fn bind(claim: &ClaimRecord, subnet: &SubnetRecord, now: Timestamp) -> ClaimPlan {
+pub(super) fn bind(claim: &ClaimRecord, subnet: &SubnetRecord, now: Timestamp) -> ClaimPlan {
     let message = format!("{} of pool {} is allocated", subnet.cidr, subnet.pool);
     let mut conditions = Conditions::from_existing(&claim.status.conditions);
     conditions.set("Ready", true, "Allocated", message.clone(), claim.meta.generation, now);
@@ -532,21 +396,20 @@ fn holder(conflict: &Conflict<Holder>, account: Option<&Account>) -> String {
     }
 }
 
-fn report(claim: &ClaimRecord, phase: ClaimPhase, reason: &str, message: &str, now: Timestamp) -> SubnetClaimStatus {
+pub(super) fn report(
+    claim: &ClaimRecord,
+    phase: ClaimPhase,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> SubnetClaimStatus {
     let generation = claim.meta.generation;
-    let mut conditions = Conditions::from_existing(&claim.status.conditions);
-    conditions.set("Ready", false, reason, message, generation, now);
-    if phase == ClaimPhase::Error {
-        conditions.set("Stalled", true, reason, message, generation, now);
-    } else {
-        conditions.remove("Stalled");
-    }
     SubnetClaimStatus {
         observed_generation: Some(generation),
         phase: Some(phase),
         allocated_cidr: None,
         subnet_ref: None,
         message: Some(message.to_owned()),
-        conditions: conditions.into_vec(),
+        conditions: not_ready(&claim.status.conditions, phase, (reason, message), generation, now),
     }
 }

@@ -1,7 +1,7 @@
 //! Pure decisions on plain values: (resource, observation, now) to plan. Nothing below knows a client, a clock or a task.
 //!
 //! [`map`] is the address arithmetic; [`pool`] serves the queue and reports; [`claim`] turns a grant into a Subnet and
-//! reports; [`subnet`] commits, withdraws and releases; [`pool_claim`] makes a pool out of a claim and takes it down.
+//! reports, `promise` is what it shares and keeps; [`subnet`] commits, withdraws and releases; [`pool_claim`] makes a pool out of a claim and takes it down.
 
 pub mod claim;
 pub mod holder;
@@ -9,11 +9,15 @@ pub mod map;
 pub mod pool;
 pub mod pool_claim;
 pub mod pool_report;
+mod promise;
 pub mod subnet;
 
+use crate::api::ClaimPhase;
 use crate::ledger;
 use crate::records::{Ask, ClaimRecord, PoolRecord, SubnetRecord};
 use ipnet::IpNet;
+use jiff::Timestamp;
+use usher_engine::{Condition, Conditions};
 
 /// What a pool does for others. First match, as in the spec's R39.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,6 +194,24 @@ impl<'v> Standing<'v> {
             ),
         }
     }
+}
+
+/// Conditions of a claim, or of a pool claim, that has not what it asks for: why, and whether it asks in vain.
+fn not_ready(
+    existing: &[Condition],
+    phase: ClaimPhase,
+    (reason, message): (&str, &str),
+    generation: i64,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut conditions = Conditions::from_existing(existing);
+    conditions.set("Ready", false, reason, message, generation, now);
+    if phase == ClaimPhase::Error {
+        conditions.set("Stalled", true, reason, message, generation, now);
+    } else {
+        conditions.remove("Stalled");
+    }
+    conditions.into_vec()
 }
 
 /// What a claim asks of this pool.

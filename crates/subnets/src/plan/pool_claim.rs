@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use usher_engine::name::MAX_NAME_LENGTH;
 use usher_engine::{Conditions, Finding, Plan, Stance, Step, Tell};
 
+use super::not_ready;
 use super::pool_report::some;
 use crate::api::{ClaimPhase, FINALIZER, SubnetPoolClaimStatus};
 use crate::records::{Ask, ClaimRecord, Meta, PoolClaimRecord, PoolRecord, SubnetRecord};
@@ -289,19 +290,12 @@ fn report(
     // I6 for pool claims: Bound never becomes Pending.
     let was_bound = claim.status.phase == Some(ClaimPhase::Bound);
     let generation = claim.meta.generation;
-    let mut conditions = Conditions::from_existing(&claim.status.conditions);
-    conditions.set("Ready", false, reason, message, generation, now);
-    if phase == ClaimPhase::Error {
-        conditions.set("Stalled", true, reason, message, generation, now);
-    } else {
-        conditions.remove("Stalled");
-    }
     SubnetPoolClaimStatus {
         observed_generation: Some(generation),
         phase: Some(if was_bound { ClaimPhase::Bound } else { phase }),
         bound_pool_name: claim.status.bound_pool_name.clone().filter(|_| was_bound),
         subnet_ref: seen.holder.map(|holder| holder.meta.key.name().to_owned()),
         message: Some(message.to_owned()),
-        conditions: conditions.into_vec(),
+        conditions: not_ready(&claim.status.conditions, phase, (reason, message), generation, now),
     }
 }

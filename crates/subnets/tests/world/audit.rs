@@ -89,8 +89,8 @@ pub fn audit(view: &View) {
                 && !account.refused.contains_key(uid)
                 && !of_pool.iter().any(|s| s.claim_uid() == Some(uid))
         });
-        assert_eq!(account.line.len(), waiting.count(), "waiting");
+        assert_eq!(account.line.count(), waiting.count(), "waiting");
         let lines: usize = account.line.lines().map(|(_, length, _)| length).sum();
-        assert_eq!(lines, account.line.len());
+        assert_eq!(lines, account.line.count());
     }
 }

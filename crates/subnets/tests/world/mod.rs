@@ -16,7 +16,7 @@ mod audit;
 mod hands;
 mod server;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
@@ -167,6 +167,15 @@ impl Operator {
         for kind in TYPES {
             while self.deliver(server, kind) {}
         }
+    }
+
+    /// What is new, and whom to look at because of it, each once; empty when nothing is left to do.
+    pub fn news(&mut self, server: &Server) -> BTreeSet<(&'static str, ObjectKey)> {
+        self.deliver_all(server);
+        self.take_woken()
+            .into_iter()
+            .map(|wake| (wake.kind, wake.key))
+            .collect()
     }
 
     /// One pass: observes, plans, and runs to its first call.

@@ -113,7 +113,7 @@ async fn a20_a_damaged_map_is_found_by_the_check_and_repaired_and_nobody_gets_wh
         "{log}"
     );
     world.until_exact("pool").await;
-    // The map forgot somebody's range: whoever waits was not given it.
+    // The map forgot a Subnet whose claim is Bound: its range is held by that claim too, and nobody else was given it.
     world
         .history
         .now(|now| assert_eq!(now.reason("waits"), Some("PoolExhausted")));

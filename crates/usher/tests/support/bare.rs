@@ -8,6 +8,10 @@ pub const IS_BARE: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"accept
 /// and the cases to each other.
 pub const LEFT_OUT: &[(&str, &str)] = &[
     (
+        "a14_a_labelled_pool_deleted_in_the_foreground_goes_and_its_holder_after_it",
+        "the garbage collector takes off the finalizer that foreground deletion puts on",
+    ),
+    (
         "a25_a_namespace_with_everything_in_it_can_be_deleted",
         "the namespace controller deletes what is in a namespace, and takes off the namespace's finalizer",
     ),

@@ -20,7 +20,7 @@ use super::request::Token;
 use super::*;
 use crate::webhook::{ReviewLimits, Routes};
 
-const GREETINGS: Trigger = Trigger {
+pub(super) const GREETINGS: Trigger = Trigger {
     resource: ApiType {
         group: "test.usher.dev",
         version: "v1",

@@ -5,7 +5,7 @@
 //! `prefix-trie` 0.10 was measured with a million dense /28 and /64 and 24 bytes each, visited at random: 350-500 ns per
 //! removal, 230-260 ns to ask what covers a block, 400-430 ns to ask what is inside it, and 27 MB grew to 55-60 MB once
 //! all had been given back and granted anew. That leaves nothing of section 12's budget (1 us per release, 64 MB) for
-//! free space. This one needs 380 ns per release and 27 MB, free space included (`examples/map_bench.rs`), because
+//! free space. This one needs 380 ns per release and 27 MB, free space included (`usher-benches map`), because
 //! of two facts about pools:
 //!
 //! - Neighbours are held together. Sixty-four of a length share a group, found by one look-up in a tree that is
