@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
+use crate::Text;
+
 /// A uid.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(Form);
@@ -19,12 +21,21 @@ enum Form {
 }
 
 impl Uid {
+    /// The nil UUID, which orders before every other uid and belongs to nobody.
+    pub const NIL: Uid = Uid(Form::Uuid([0; 16]));
+
     /// Whether this is the uid that reads so.
     pub fn is(&self, text: &str) -> bool {
         match &self.0 {
             Form::Uuid(bytes) => bytes_of(text) == Some(*bytes),
             Form::Other(own) => **own == *text,
         }
+    }
+}
+
+impl From<&Uid> for Text {
+    fn from(uid: &Uid) -> Self {
+        uid.to_string().into()
     }
 }
 

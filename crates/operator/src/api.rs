@@ -112,7 +112,7 @@ impl Pass {
             "metadata": {
                 "namespace": meta.key.namespace(),
                 "name": meta.key.name(),
-                "uid": &*meta.uid,
+                "uid": meta.uid,
                 "resourceVersion": version.to_string(),
             },
             "status": status,
@@ -135,7 +135,7 @@ impl Pass {
     async fn merge(&self, kind: ApiType, meta: &Meta, mut fields: Value, last: bool) -> Result<Answer, Failure> {
         let version = self.version(kind, meta);
         if let Some(fields) = fields.as_object_mut() {
-            fields.insert("uid".into(), json!(&*meta.uid));
+            fields.insert("uid".into(), json!(meta.uid));
             fields.insert("resourceVersion".into(), json!(version.to_string()));
         }
         let patch = json!({"metadata": fields});

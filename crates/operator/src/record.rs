@@ -3,13 +3,14 @@
 //! Watches bring whole objects; kinds need a few fields of each. A [`Record`] is those fields, read once. Reading is
 //! per object, so that one object somebody wrote nonsense into is reported by name and disturbs nothing else.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::api::DynamicObject;
-use usher_engine::ObjectKey;
 use usher_engine::hash::CanonicalHash;
+use usher_engine::{ObjectKey, Text, Uid};
 
 /// A resource type as the API names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,11 +60,11 @@ impl ApiType {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// Kind of the owner.
-    pub kind: Arc<str>,
+    pub kind: Text,
     /// Its name.
-    pub name: Arc<str>,
+    pub name: Text,
     /// Its uid: the only thing that tells it from a later object of that name.
-    pub uid: Arc<str>,
+    pub uid: Uid,
 }
 
 /// The metadata every record keeps.
@@ -72,7 +73,7 @@ pub struct Meta {
     /// Which object.
     pub key: ObjectKey,
     /// Which incarnation of it.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// Which version of that: `resourceVersion`, decimal since forever and comparable since KEP-5504.
     pub revision: u64,
     /// Spec generation.
@@ -82,9 +83,9 @@ pub struct Meta {
     /// Its deletion mark.
     pub deleting: Option<Timestamp>,
     /// Who owns it.
-    pub owners: Vec<Owner>,
+    pub owners: Box<[Owner]>,
     /// What holds it back from vanishing.
-    pub finalizers: Vec<Arc<str>>,
+    pub finalizers: Arc<[Text]>,
     /// Hash of the status as stored: tells whether a planned status says something new.
     pub status_hash: Option<CanonicalHash>,
 }
@@ -96,8 +97,8 @@ impl Meta {
     }
 
     /// Whether the object names an owner of this uid.
-    pub fn owned_by(&self, uid: &str) -> bool {
-        self.owners.iter().any(|o| &*o.uid == uid)
+    pub fn owned_by(&self, uid: &Uid) -> bool {
+        self.owners.iter().any(|o| o.uid == *uid)
     }
 }
 
@@ -126,8 +127,33 @@ pub trait Record: Debug + PartialEq + Send + Sync + Sized + 'static {
     fn meta(&self) -> &Meta;
 }
 
+/// Lists of names that very many objects have alike (finalizers): each is kept once.
+#[derive(Debug, Default)]
+pub(crate) struct Alike(BTreeSet<Arc<[Text]>>);
+
+impl Alike {
+    /// There are a handful of them, unless somebody makes up one per object.
+    const MOST: usize = 256;
+
+    fn share(&mut self, names: impl Iterator<Item = Text>) -> Arc<[Text]> {
+        let names: Arc<[Text]> = names.collect();
+        if let Some(known) = self.0.get(&names) {
+            return known.clone();
+        }
+        if self.0.len() < Self::MOST {
+            self.0.insert(names.clone());
+        }
+        names
+    }
+}
+
 /// Reads one object, metadata first.
 pub fn read<R: Record>(object: &DynamicObject) -> Result<R, Unreadable> {
+    read_among(object, &mut Alike::default())
+}
+
+/// Reads one object of many.
+pub(crate) fn read_among<R: Record>(object: &DynamicObject, alike: &mut Alike) -> Result<R, Unreadable> {
     let problem = |problem: String| Unreadable {
         kind: R::TYPE.kind,
         object: format!(
@@ -137,11 +163,11 @@ pub fn read<R: Record>(object: &DynamicObject) -> Result<R, Unreadable> {
         ),
         problem,
     };
-    let meta = read_meta(object).map_err(problem)?;
+    let meta = read_meta(object, alike).map_err(problem)?;
     R::read(meta, object).map_err(problem)
 }
 
-fn read_meta(object: &DynamicObject) -> Result<Meta, String> {
+fn read_meta(object: &DynamicObject, alike: &mut Alike) -> Result<Meta, String> {
     let meta = &object.metadata;
     let key = ObjectKey::new(
         meta.namespace.as_deref().unwrap_or_default(),
@@ -173,7 +199,7 @@ fn read_meta(object: &DynamicObject) -> Result<Meta, String> {
                 uid: o.uid.as_str().into(),
             })
             .collect(),
-        finalizers: meta.finalizers.iter().flatten().map(|f| f.as_str().into()).collect(),
+        finalizers: alike.share(meta.finalizers.iter().flatten().map(|f| f.as_str().into())),
         status_hash: status.map(CanonicalHash::of_json),
     })
 }

@@ -4,9 +4,8 @@
 //! A plain value; the runtime tells it of writes and asks it before each pass.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Uid};
 
 use crate::record::ApiType;
 use crate::view::View;
@@ -28,7 +27,7 @@ pub enum Expect {
     /// The object in another version than this one: our write was refused because we had an old one.
     Newer(u64),
     /// The object of this uid gone.
-    Gone(Arc<str>),
+    Gone(Uid),
 }
 
 #[derive(Debug, Clone)]

@@ -4,10 +4,9 @@
 //! oldest go first.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Uid};
 
 use crate::plan::claim::Loss;
 use crate::plan::holder::Footing;
@@ -50,16 +49,16 @@ struct PoolAnswer {
     /// The view's event count when the answered question was sent.
     sent: u64,
     /// Uid of the pool that was found Held and alive; `None`: there was none.
-    stands: Option<Arc<str>>,
+    stands: Option<Uid>,
     at: Timestamp,
 }
 
 /// See the module's header.
 #[derive(Debug, Default)]
 pub struct Answers {
-    gone: Bounded<Arc<str>, ()>,
-    held: Bounded<Arc<str>, Arc<str>>,
-    lost: Bounded<Arc<str>, Loss>,
+    gone: Bounded<Uid, ()>,
+    held: Bounded<Uid, Uid>,
+    lost: Bounded<Uid, Loss>,
     pools: Bounded<ObjectKey, PoolAnswer>,
     asking: Bounded<ObjectKey, (u64, Timestamp)>,
     adopted_at: Option<Timestamp>,
@@ -67,32 +66,32 @@ pub struct Answers {
 
 impl Answers {
     /// The object with this uid is gone.
-    pub fn note_gone(&mut self, uid: Arc<str>) {
+    pub fn note_gone(&mut self, uid: Uid) {
         self.gone.insert(uid, ());
     }
 
     /// Whether the API server said that this object is gone.
-    pub fn is_gone(&self, uid: &str) -> bool {
+    pub fn is_gone(&self, uid: &Uid) -> bool {
         self.gone.entries.contains_key(uid)
     }
 
     /// A holder of this uid was Allocated after the child pool of that uid was seen (R26).
-    pub fn note_held(&mut self, child: Arc<str>, holder: Arc<str>) {
+    pub fn note_held(&mut self, child: Uid, holder: Uid) {
         self.held.insert(child, holder);
     }
 
     /// Whether that was said of this child and this holder.
-    pub fn is_held(&self, child: &str, holder: &str) -> bool {
-        self.held.entries.get(child).is_some_and(|by| &**by == holder)
+    pub fn is_held(&self, child: &Uid, holder: &Uid) -> bool {
+        self.held.entries.get(child).is_some_and(|by| by == holder)
     }
 
     /// What was found out about the lost Subnet of a claim.
-    pub fn note_loss(&mut self, claim: Arc<str>, loss: Loss) {
+    pub fn note_loss(&mut self, claim: Uid, loss: Loss) {
         self.lost.insert(claim, loss);
     }
 
     /// What is known of a claim's loss.
-    pub fn loss(&self, claim: &str) -> Option<&Loss> {
+    pub fn loss(&self, claim: &Uid) -> Option<&Loss> {
         self.lost.entries.get(claim)
     }
 
@@ -102,7 +101,7 @@ impl Answers {
     }
 
     /// Its answer: the uid of a pool that stands, or that there is none. `None`: no answer came.
-    pub fn answer_pool(&mut self, pool: &ObjectKey, sent: u64, answer: Option<Option<Arc<str>>>, now: Timestamp) {
+    pub fn answer_pool(&mut self, pool: &ObjectKey, sent: u64, answer: Option<Option<Uid>>, now: Timestamp) {
         if self.asking.entries.get(pool).is_some_and(|(asked, _)| *asked == sent) {
             self.asking.insert(pool.clone(), (0, Timestamp::MIN));
         }
@@ -114,10 +113,10 @@ impl Answers {
 
     /// What is known of a child pool, for a Subnet whose version came with event `changed` (R25): only a question that
     /// went out after that counts.
-    pub fn footing(&self, pool: &ObjectKey, uid: &str, changed: u64) -> Footing {
+    pub fn footing(&self, pool: &ObjectKey, uid: &Uid, changed: u64) -> Footing {
         let answer = self.pools.entries.get(pool).filter(|answer| answer.sent >= changed);
         if let Some(answer) = answer {
-            return match answer.stands.as_deref() == Some(uid) {
+            return match answer.stands.as_ref() == Some(uid) {
                 true => Footing::Confirmed,
                 false => Footing::Denied { at: answer.at },
             };
@@ -150,18 +149,21 @@ mod tests {
     #[test]
     fn only_a_question_sent_after_the_subnet_was_seen_confirms_its_pool_r25() {
         let (pool, mut answers) = (ObjectKey::new("ns", "p").unwrap(), Answers::default());
-        assert_eq!(answers.footing(&pool, "u", 5), Footing::Unconfirmed);
+        assert_eq!(answers.footing(&pool, &"u".into(), 5), Footing::Unconfirmed);
         answers.ask_pool(pool.clone(), 7, at(0));
-        assert_eq!(answers.footing(&pool, "u", 5), Footing::Asked { at: at(0) });
+        assert_eq!(answers.footing(&pool, &"u".into(), 5), Footing::Asked { at: at(0) });
         assert_eq!(
-            answers.footing(&pool, "u", 8),
+            answers.footing(&pool, &"u".into(), 8),
             Footing::Unconfirmed,
             "seen after the question"
         );
         answers.answer_pool(&pool, 7, Some(Some("u".into())), at(1));
-        assert_eq!(answers.footing(&pool, "u", 7), Footing::Confirmed);
-        assert_eq!(answers.footing(&pool, "another", 7), Footing::Denied { at: at(1) });
-        assert_eq!(answers.footing(&pool, "u", 8), Footing::Unconfirmed);
+        assert_eq!(answers.footing(&pool, &"u".into(), 7), Footing::Confirmed);
+        assert_eq!(
+            answers.footing(&pool, &"another".into(), 7),
+            Footing::Denied { at: at(1) }
+        );
+        assert_eq!(answers.footing(&pool, &"u".into(), 8), Footing::Unconfirmed);
     }
 
     #[test]
@@ -170,11 +172,11 @@ mod tests {
         answers.ask_pool(pool.clone(), 9, at(0));
         answers.answer_pool(&pool, 9, Some(None), at(0));
         answers.answer_pool(&pool, 3, Some(Some("u".into())), at(0));
-        assert_eq!(answers.footing(&pool, "u", 2), Footing::Denied { at: at(0) });
+        assert_eq!(answers.footing(&pool, &"u".into(), 2), Footing::Denied { at: at(0) });
         answers.ask_pool(pool.clone(), 11, at(1));
         answers.answer_pool(&pool, 11, None, at(2));
         assert_eq!(
-            answers.footing(&pool, "u", 10),
+            answers.footing(&pool, &"u".into(), 10),
             Footing::Unconfirmed,
             "asked again at once"
         );

@@ -140,7 +140,8 @@ fn claim(view: &View, claim: &ClaimRecord, now: Timestamp) -> Explanation {
         Ask::Length(length) => format!("a /{length}"),
         Ask::Exact(cidr) => format!("just {cidr}"),
     };
-    let summary = match (claim.bound(), unready(&claim.status.conditions)) {
+    let status = claim.status();
+    let summary = match (claim.bound(), unready(&status.conditions)) {
         (Some(range), None) => format!("Bound to {range} of pool {}", claim.pool),
         (_, Some((reason, message))) => format!("{reason}: {message}"),
         (None, None) => "nothing was said about it yet".to_owned(),
@@ -150,7 +151,7 @@ fn claim(view: &View, claim: &ClaimRecord, now: Timestamp) -> Explanation {
         "asks",
         format!("{asks} of pool {} for clusterID {}", claim.pool, claim.cluster_id),
     );
-    if let Some(subnet) = &claim.status.subnet_ref {
+    if let Some(subnet) = claim.subnet_ref() {
         explanation.fact("has", format!("Subnet {subnet}"));
     }
     if claim.bound().is_some() {
@@ -184,7 +185,7 @@ fn claim(view: &View, claim: &ClaimRecord, now: Timestamp) -> Explanation {
     }
     let serving = standing.serving().unwrap_or(pool.cidr);
     match request(claim.ask, pool, serving) {
-        Ok(Request::Exact(cidr)) => in_the_way(view, account, cidr, &mut explanation),
+        Ok(Request::Exact(cidr)) => in_the_way(account, cidr, &mut explanation),
         Ok(Request::Length(length)) => {
             let map = account.map.as_ref();
             let fits = map.is_some_and(|map| map.first_fit(length).is_some());
@@ -192,7 +193,7 @@ fn claim(view: &View, claim: &ClaimRecord, now: Timestamp) -> Explanation {
                 explanation.fact("room", format!("there is a free /{length}; it is served next"));
             } else if let Some(block) = map.and_then(|map| map.emptiest(length, &pool.exclude)) {
                 explanation.fact("nearest", format!("{block} is the emptiest block of that size"));
-                in_the_way(view, account, block, &mut explanation);
+                in_the_way(account, block, &mut explanation);
             }
         }
         Err(problem) => explanation.fact("never", problem),
@@ -218,13 +219,13 @@ fn before(account: &Account, claim: &ClaimRecord) -> Vec<String> {
 }
 
 /// Who has what somebody waits for.
-fn in_the_way(view: &View, account: &Account, cidr: IpNet, explanation: &mut Explanation) {
+fn in_the_way(account: &Account, cidr: IpNet, explanation: &mut Explanation) {
     let Some(map) = &account.map else { return };
     let mut holders: Vec<String> = Vec::new();
     let mut count = 0;
     for (range, holder) in map.overlapping(cidr) {
         let name = match holder {
-            Holder::Subnet(uid) => account.subnets.get(uid).map(|seat| whose(view, &seat.key, range)),
+            Holder::Subnet(uid) => account.subnets.get(uid).map(|subnet| whose(subnet, range)),
             Holder::Excluded => Some(format!("the pool's exclusion {range}")),
             // Their Subnets are named.
             Holder::Claim(_) | Holder::Grant(_) | Holder::Unseen(_) => None,
@@ -242,19 +243,13 @@ fn in_the_way(view: &View, account: &Account, cidr: IpNet, explanation: &mut Exp
 }
 
 /// A Subnet, and for whom it is.
-fn whose(view: &View, subnet: &ObjectKey, range: IpNet) -> String {
-    let record = view.get::<SubnetRecord>(subnet);
-    let owners: Vec<String> = record
-        .into_iter()
-        .flat_map(|record| record.claim_owners().map(|owner| format!("claim {}", owner.name)))
-        .collect();
-    let child = record
-        .and_then(|record| record.child.as_ref())
-        .map(|(name, _)| format!("pool {name}"));
-    let by = owners.into_iter().chain(child).collect::<Vec<_>>().join(", ");
+fn whose(subnet: &SubnetRecord, range: IpNet) -> String {
+    let claims = subnet.claim_owners().map(|owner| format!("claim {}", owner.name));
+    let child = subnet.child().map(|pool| format!("pool {}", pool.name));
+    let by = claims.chain(child).collect::<Vec<_>>().join(", ");
     match by.is_empty() {
-        true => format!("Subnet {} ({range}), made by hand", subnet.name()),
-        false => format!("Subnet {} ({range}) of {by}", subnet.name()),
+        true => format!("Subnet {} ({range}), made by hand", subnet.meta.key.name()),
+        false => format!("Subnet {} ({range}) of {by}", subnet.meta.key.name()),
     }
 }
 
@@ -295,7 +290,7 @@ fn pool(view: &View, pool: &PoolRecord) -> Explanation {
         }
     }
     let children: Vec<String> = view
-        .by::<PoolRecord>(BY_PARENT, key.namespace(), key.name())
+        .by::<PoolRecord>(BY_PARENT, key.namespace(), key.name().into())
         .map(|child| child.meta.key.name().to_owned())
         .collect();
     if !children.is_empty() {
@@ -315,13 +310,13 @@ fn pool(view: &View, pool: &PoolRecord) -> Explanation {
     }
     if pool.meta.deleting.is_some() {
         let left: Vec<_> = view
-            .by::<SubnetRecord>(BY_POOL, key.namespace(), key.name())
+            .by::<SubnetRecord>(BY_POOL, key.namespace(), key.name().into())
             .filter(|subnet| !subnet.withdrawn())
             .collect();
         let first: Vec<String> = left
             .iter()
             .take(NAMED)
-            .map(|subnet| whose(view, &subnet.meta.key, subnet.cidr))
+            .map(|subnet| whose(subnet, subnet.cidr))
             .collect();
         explanation.fact("ends", format!("when these are gone: {}", named(&first, left.len())));
     }
@@ -334,7 +329,7 @@ fn subnet(view: &View, subnet: &SubnetRecord) -> Explanation {
         Some(phase) => format!("{phase:?}"),
         None => "no phase yet".to_owned(),
     };
-    let message = subnet.status.message.as_deref().map(|message| format!(": {message}"));
+    let message = subnet.message().map(|message| format!(": {message}"));
     let summary = format!(
         "{} of pool {}, {phase}{}",
         subnet.cidr,
@@ -342,7 +337,7 @@ fn subnet(view: &View, subnet: &SubnetRecord) -> Explanation {
         message.unwrap_or_default()
     );
     let mut explanation = Explanation::new(SUBNET, key, summary);
-    explanation.fact("whose", whose(view, key, subnet.cidr));
+    explanation.fact("whose", whose(subnet, subnet.cidr));
     let children: Vec<&str> = view
         .derived::<Ledger>()
         .into_iter()
@@ -376,8 +371,7 @@ fn pool_claim(view: &View, claim: &PoolClaimRecord) -> Explanation {
     let seen = observe::pool_claim(view, claim);
     for internal in &seen.claims {
         let phase = internal
-            .status
-            .phase
+            .phase()
             .map_or("no phase yet".to_owned(), |phase| format!("{phase:?}"));
         explanation.fact("claim", format!("{}, {phase}", internal.meta.key.name()));
     }

@@ -20,7 +20,7 @@ use crate::plan::claim::{self, ClaimStep, ClaimView};
 use crate::plan::pool::{self, Limits, PoolStep, PoolView};
 use crate::plan::pool_claim::{self, PoolClaimStep, PoolClaimView};
 use crate::plan::subnet::{self, SubnetStep, SubnetView};
-use crate::records::{ClaimRecord, PoolClaimRecord, PoolRecord, SubnetRecord};
+use crate::records::{ClaimRecord, Owner, PoolClaimRecord, PoolRecord, SubnetRecord};
 use crate::{act, metrics, observe, rank, tell, wake};
 
 /// Name of the pool kind.
@@ -222,10 +222,7 @@ impl Kind for Subnets {
 
     /// R19: the claim is bound on the answer of the commit, without waiting for its echo.
     fn recorded(&self, view: &mut View, subnet: &SubnetRecord, status: &SubnetStatus, _: u64) -> Vec<Wake> {
-        let Some((name, uid)) = subnet
-            .claim
-            .as_ref()
-            .filter(|_| status.phase == Some(SubnetPhase::Allocated))
+        let Some(Owner { name, uid, .. }) = subnet.claim().filter(|_| status.phase == Some(SubnetPhase::Allocated))
         else {
             return Vec::new();
         };

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
-use usher_engine::name;
+use usher_engine::{Uid, name};
 
 use crate::api::{FINALIZER, GROUP, IPAM_LABEL, PARENT_LABEL, VERSION};
 use crate::records::{ClaimRecord, Meta, PoolClaimRecord, PoolRecord};
@@ -24,7 +24,7 @@ pub fn subnet_name(pool: &str, cidr: IpNet) -> String {
 
 /// The names to try for the Subnet of `cidr` in `pool`, made for the object of this uid: the plain one; another where that
 /// is taken by an unrelated object; and one that nobody else can have.
-pub fn subnet_names(pool: &str, cidr: IpNet, uid: &str) -> [String; 3] {
+pub fn subnet_names(pool: &str, cidr: IpNet, uid: &Uid) -> [String; 3] {
     let plain = subnet_name(pool, cidr);
     let other = format!("{}-x", name::hashed(&plain, pool, POOL_NAME_KEPT));
     let own = format!("{}-x", name::hashed(&format!("{plain}/{uid}"), pool, POOL_NAME_KEPT));
@@ -33,7 +33,7 @@ pub fn subnet_names(pool: &str, cidr: IpNet, uid: &str) -> [String; 3] {
 
 /// Name of the claim and of the pool that are made for a pool claim: the same for every operator at every time.
 pub fn pool_claim_name(claim: &PoolClaimRecord) -> String {
-    name::suffixed(claim.meta.key.name(), &claim.meta.uid)
+    name::suffixed(claim.meta.key.name(), &claim.meta.uid.to_string())
 }
 
 /// The name to take when that one is taken by an unrelated object.
@@ -57,7 +57,7 @@ fn reference(kind: &str, owner: &Meta, controller: bool, blocks: bool) -> Value 
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": kind,
         "name": owner.key.name(),
-        "uid": &*owner.uid,
+        "uid": owner.uid,
         "controller": controller,
         "blockOwnerDeletion": blocks,
     })
@@ -83,7 +83,7 @@ pub fn subnet(name: &str, claim: &ClaimRecord, cidr: IpNet) -> Value {
             "poolRef": &*claim.pool,
             "cidr": cidr.to_string(),
             "clusterID": &*claim.cluster_id,
-            "claimRef": {"name": claim.meta.key.name(), "uid": &*claim.meta.uid},
+            "claimRef": {"name": claim.meta.key.name(), "uid": claim.meta.uid},
         },
     })
 }
@@ -102,7 +102,7 @@ pub fn holder(name: &str, child: &PoolRecord, parent: &str) -> Value {
         "spec": {
             "poolRef": parent,
             "cidr": child.cidr.to_string(),
-            "clusterID": &*child.meta.uid,
+            "clusterID": child.meta.uid,
         },
     })
 }
@@ -121,7 +121,7 @@ pub fn internal_claim(name: &str, claim: &PoolClaimRecord) -> Value {
         "spec": {
             "poolRef": &*claim.parent,
             "blockSize": claim.length,
-            "clusterID": &*claim.meta.uid,
+            "clusterID": claim.meta.uid,
         },
     })
 }
@@ -157,9 +157,9 @@ mod tests {
         let net = |text: &str| text.parse::<IpNet>().unwrap();
         assert_eq!(subnet_name("test-pool", net("10.0.0.0/24")), "test-pool-10-0-0-0-24");
         assert_eq!(subnet_name("v6", net("2001:db8::/64")), "v6-2001-db8---64");
-        let [plain, other, own] = subnet_names("p", net("10.0.0.0/24"), "uid");
+        let [plain, other, own] = subnet_names("p", net("10.0.0.0/24"), &"uid".into());
         assert!(plain != other && other != own && own != plain);
-        assert_ne!(own, subnet_names("p", net("10.0.0.0/24"), "another")[2]);
+        assert_ne!(own, subnet_names("p", net("10.0.0.0/24"), &"another".into())[2]);
     }
 
     proptest! {

@@ -1,8 +1,6 @@
 //! What plans are made from: slices of the view, borrowed. The API is the whole world of subnets; nothing is asked here.
 
-use std::sync::Arc;
-
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Uid};
 use usher_operator::record::ApiType;
 use usher_operator::view::View;
 
@@ -14,7 +12,7 @@ use crate::plan::pool::{Limits, PoolView};
 use crate::plan::pool_claim::PoolClaimView;
 use crate::plan::subnet::{Owners, Rival, SubnetView, named_by_claim};
 use crate::plan::{Lineage, Standing};
-use crate::records::{CLAIMS, ClaimRecord, POOLS, PoolClaimRecord, PoolRecord, SUBNETS, SubnetRecord};
+use crate::records::{CLAIMS, ClaimRecord, Owner, POOLS, PoolClaimRecord, PoolRecord, SUBNETS, SubnetRecord};
 use crate::wake::{BY_OWNER, BY_PARENT, BY_POOL};
 
 /// Generations of pools that are looked at for a cycle; deeper trees are served, a longer cycle never gets its ranges.
@@ -56,7 +54,7 @@ fn lineage<'v>(view: &'v View, pool: &'v PoolRecord) -> Lineage<'v> {
             )
         });
     let of_claim = || {
-        let claim = view.get::<PoolClaimRecord>(&pool.meta.key.sibling(&pool.owner.as_ref()?.0)?)?;
+        let claim = view.get::<PoolClaimRecord>(&pool.meta.key.sibling(&pool.owner()?.name)?)?;
         Some(&*claim.parent)
     };
     // What it was taken from counts, once it was; before that, what it asks for.
@@ -75,11 +73,11 @@ fn lineage<'v>(view: &'v View, pool: &'v PoolRecord) -> Lineage<'v> {
 /// The pool that has the range of a pool claim, if it is another one than this: the one the claim is Bound to, else the
 /// oldest, as [`PoolClaimView::child`] has it.
 fn chosen_before<'v>(view: &'v View, pool: &'v PoolRecord) -> Option<&'v str> {
-    let (name, uid) = pool.owner.as_ref()?;
+    let Owner { name, uid, .. } = pool.owner()?;
     let claim = view.get::<PoolClaimRecord>(&pool.meta.key.sibling(name)?);
     let bound = claim.and_then(|claim| claim.status.bound_pool_name.as_deref());
     let chosen = view
-        .by::<PoolRecord>(BY_OWNER, pool.meta.key.namespace(), uid)
+        .by::<PoolRecord>(BY_OWNER, pool.meta.key.namespace(), uid.into())
         .min_by_key(|pool| {
             let name = pool.meta.key.name();
             (Some(name) != bound, pool.meta.created, name)
@@ -91,7 +89,7 @@ fn chosen_before<'v>(view: &'v View, pool: &'v PoolRecord) -> Option<&'v str> {
 fn holders<'v>(view: &'v View, pool: &'v PoolRecord) -> impl Iterator<Item = &'v SubnetRecord> {
     ledger(view)
         .into_iter()
-        .flat_map(|ledger| ledger.holders(pool.holder_id()))
+        .flat_map(|ledger| ledger.holders(&pool.holder_id()))
         .filter_map(|key| view.get::<SubnetRecord>(key))
         .map(AsRef::as_ref)
         .filter(|holder| *holder.pool != *pool.meta.key.name())
@@ -122,7 +120,7 @@ pub fn pool<'v>(view: &'v View, pool: &'v PoolRecord, limits: Limits) -> Option<
     let key = &pool.meta.key;
     let account = ledger(view)?.account(key)?;
     let standing = standing(view, pool);
-    let stale = |(uid, grant): &(&'v Arc<str>, &'v crate::ledger::Grant)| {
+    let stale = |(uid, grant): &(&'v Uid, &'v crate::ledger::Grant)| {
         let claim = view.get::<ClaimRecord>(&grant.claim).map(AsRef::as_ref);
         !PoolView::wanted(grant, claim, uid, &standing)
     };
@@ -131,7 +129,7 @@ pub fn pool<'v>(view: &'v View, pool: &'v PoolRecord, limits: Limits) -> Option<
     let mut left = Vec::new();
     if pool.meta.deleting.is_some() {
         left = view
-            .by::<SubnetRecord>(BY_POOL, key.namespace(), key.name())
+            .by::<SubnetRecord>(BY_POOL, key.namespace(), key.name().into())
             .filter(|s| !s.withdrawn())
             .collect();
     }
@@ -143,10 +141,12 @@ pub fn pool<'v>(view: &'v View, pool: &'v PoolRecord, limits: Limits) -> Option<
     });
     Some(PoolView {
         account,
-        child_pools: view.by::<PoolRecord>(BY_PARENT, key.namespace(), key.name()).count(),
+        child_pools: view
+            .by::<PoolRecord>(BY_PARENT, key.namespace(), key.name().into())
+            .count(),
         holder_confirmed: standing.holder().is_some_and(confirmed),
         holder_leaving: holders(view, pool).any(|holder| holder.meta.deleting.is_some()),
-        orphaned: orphaned(view, POOLS, key, pool.owner.as_ref()),
+        orphaned: orphaned(view, POOLS, key, pool.owner()),
         stale_grants,
         caught_up,
         interrupted: view.interrupted_since(),
@@ -158,8 +158,10 @@ pub fn pool<'v>(view: &'v View, pool: &'v PoolRecord, limits: Limits) -> Option<
 }
 
 /// Whether the pool claim that something was made for is gone for good.
-fn orphaned(view: &View, kind: ApiType, key: &ObjectKey, owner: Option<&crate::records::Named>) -> bool {
-    let Some((name, uid)) = owner else { return false };
+fn orphaned(view: &View, kind: ApiType, key: &ObjectKey, owner: Option<&Owner>) -> bool {
+    let Some(Owner { name, uid, .. }) = owner else {
+        return false;
+    };
     let Some(owner) = key.sibling(name) else { return false };
     let since = match kind {
         POOLS => view.entry::<PoolRecord>(key).map(|entry| entry.first_seen),
@@ -174,9 +176,8 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
     let pool_key = key.sibling(&claim.pool);
     let account: Option<&Account> = pool_key.as_ref().and_then(|pool| ledger(view)?.account(pool));
     let bound = claim.bound();
-    let record = |key: &ObjectKey| view.get::<SubnetRecord>(key).map(AsRef::as_ref);
     let owned = view
-        .by::<SubnetRecord>(BY_OWNER, key.namespace(), &claim.meta.uid)
+        .by::<SubnetRecord>(BY_OWNER, key.namespace(), (&claim.meta.uid).into())
         .map(AsRef::as_ref)
         // One that is Allocated and marked for deletion counts: it stays as long as its claim does (R37).
         .filter(|s: &&SubnetRecord| !s.withdrawn())
@@ -186,7 +187,7 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
     let of_cluster: Vec<&SubnetRecord> = account
         .into_iter()
         .flat_map(|account| account.of_cluster(&claim.cluster_id))
-        .filter_map(|seat| record(&seat.key))
+        .map(AsRef::as_ref)
         .collect();
     let imported = of_cluster
         .iter()
@@ -202,14 +203,24 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
         namesake: of_cluster
             .into_iter()
             .filter(|s| s.claim_uid() != Some(&claim.meta.uid))
-            .min_by_key(|s| (Some(s.cidr) != bound, !s.settled(), s.meta.created, s.meta.key.name())),
+            // The one it has joined already, before any other.
+            .min_by_key(|s| {
+                let joined = s.meta.owned_by(&claim.meta.uid);
+                (
+                    Some(s.cidr) != bound,
+                    !joined,
+                    !s.settled(),
+                    s.meta.created,
+                    s.meta.key.name(),
+                )
+            }),
         grant: account
             .and_then(|account| account.grants.get(&claim.meta.uid))
             .filter(|grant| grant.generation == claim.meta.generation),
         loss: view
             .derived::<Answers>()
             .and_then(|answers| answers.loss(&claim.meta.uid)),
-        orphaned: orphaned(view, CLAIMS, key, claim.owner.as_ref()),
+        orphaned: orphaned(view, CLAIMS, key, claim.owner()),
     }
 }
 
@@ -226,13 +237,12 @@ pub fn subnet<'v>(view: &'v View, subnet: &'v SubnetRecord) -> SubnetView<'v> {
     };
     let rivals = account.map(|account| {
         account
-            .overlapping(subnet.cidr, &subnet.meta.uid)
-            .filter_map(|seat| view.get::<SubnetRecord>(&seat.key))
+            .overlapping(subnet.cidr, Some(&subnet.meta.uid))
             .map(|other| rival(other))
             .collect()
     });
     let twins = subnet.claim_uid().map(|uid| {
-        view.by::<SubnetRecord>(BY_OWNER, key.namespace(), uid)
+        view.by::<SubnetRecord>(BY_OWNER, key.namespace(), uid.into())
             .map(AsRef::as_ref)
             .filter(|other: &&SubnetRecord| {
                 other.meta.uid != subnet.meta.uid && !other.withdrawn() && other.claim_uid() == Some(uid)
@@ -248,8 +258,7 @@ pub fn subnet<'v>(view: &'v View, subnet: &'v SubnetRecord) -> SubnetView<'v> {
             .claim_owners()
             .filter(|owner| Some(&owner.uid) != subnet.claim_uid())
             .filter_map(|owner| live_claim(view, &key.sibling(&owner.name)?, &owner.uid))
-            .next()
-            .is_some(),
+            .any(|claim| !has_another(claim, subnet)),
         owners: owners(view, subnet),
         children: match subnet.may_hold_a_pool() {
             true => ledger(view)
@@ -267,14 +276,20 @@ pub fn subnet<'v>(view: &'v View, subnet: &'v SubnetRecord) -> SubnetView<'v> {
 }
 
 /// The claim of that name and uid, unless it is gone or going.
-fn live_claim<'v>(view: &'v View, key: &ObjectKey, uid: &str) -> Option<&'v ClaimRecord> {
+fn live_claim<'v>(view: &'v View, key: &ObjectKey, uid: &Uid) -> Option<&'v ClaimRecord> {
     let claim = view.get::<ClaimRecord>(key)?;
-    (*claim.meta.uid == *uid && !claim.leaving()).then_some(claim.as_ref())
+    (claim.meta.uid == *uid && !claim.leaving()).then_some(claim.as_ref())
+}
+
+/// Whether a claim that shares a Subnet (R11) is Bound to another range, and so has no use for this one, ever.
+fn has_another(claim: &ClaimRecord, shared: &SubnetRecord) -> bool {
+    let other = |range| range != shared.cidr || claim.pool != shared.pool;
+    shared.claim_uid() != Some(&claim.meta.uid) && claim.bound().is_some_and(other)
 }
 
 /// The claim a Subnet was made for, while it lives.
 fn claim_of<'v>(view: &'v View, subnet: &SubnetRecord) -> Option<&'v ClaimRecord> {
-    let (name, uid) = subnet.claim.as_ref()?;
+    let Owner { name, uid, .. } = subnet.claim()?;
     live_claim(view, &subnet.meta.key.sibling(name)?, uid)
 }
 
@@ -301,11 +316,11 @@ fn owners(view: &View, subnet: &SubnetRecord) -> Owners {
         .map_or(u64::MAX, |entry| entry.first_seen);
     let asked = view.derived::<Answers>();
     let (mut any, mut unknown) = (false, None);
-    let of_child = |uid: &str| subnet.child.as_ref().is_some_and(|(_, child)| &**child == uid);
+    let child = subnet.child().map(|pool| &pool.uid);
     for owner in &subnet.meta.owners {
         let kind = match &*owner.kind {
             "SubnetClaim" => CLAIMS,
-            "SubnetPool" if of_child(&owner.uid) => POOLS,
+            "SubnetPool" if child == Some(&owner.uid) => POOLS,
             _ => continue,
         };
         let Some(at) = key.sibling(&owner.name) else { continue };
@@ -314,7 +329,7 @@ fn owners(view: &View, subnet: &SubnetRecord) -> Owners {
             let claim = view.get::<ClaimRecord>(&at).filter(|claim| claim.meta.uid == owner.uid);
             (
                 claim.is_some(),
-                claim.is_some_and(|claim| claim.leaving()),
+                claim.is_some_and(|claim| claim.leaving() || has_another(claim, subnet)),
                 view.absent_for_good::<ClaimRecord>(&at, &owner.uid, since),
             )
         } else {
@@ -347,17 +362,17 @@ fn owners(view: &View, subnet: &SubnetRecord) -> Owners {
 pub fn pool_claim<'v>(view: &'v View, claim: &'v PoolClaimRecord) -> PoolClaimView<'v> {
     let (namespace, uid) = (claim.meta.key.namespace(), &claim.meta.uid);
     let mut claims: Vec<&ClaimRecord> = view
-        .by::<ClaimRecord>(BY_OWNER, namespace, uid)
+        .by::<ClaimRecord>(BY_OWNER, namespace, uid.into())
         .map(AsRef::as_ref)
         .collect();
     claims.sort_by_key(|c| (c.meta.created, c.meta.key.name()));
     let mut pools: Vec<&PoolRecord> = view
-        .by::<PoolRecord>(BY_OWNER, namespace, uid)
+        .by::<PoolRecord>(BY_OWNER, namespace, uid.into())
         .map(AsRef::as_ref)
         .collect();
     pools.sort_by_key(|p| (p.meta.created, p.meta.key.name()));
     let in_pool = |pool: &&PoolRecord| {
-        let subnets = view.by::<SubnetRecord>(BY_POOL, namespace, pool.meta.key.name());
+        let subnets = view.by::<SubnetRecord>(BY_POOL, namespace, pool.meta.key.name().into());
         subnets.filter(|subnet| !subnet.withdrawn()).count()
     };
     PoolClaimView {
@@ -367,7 +382,7 @@ pub fn pool_claim<'v>(view: &'v View, claim: &'v PoolClaimRecord) -> PoolClaimVi
         },
         holder: ledger(view)
             .into_iter()
-            .flat_map(|ledger| ledger.holders(uid))
+            .flat_map(|ledger| ledger.holders(&uid.to_string()))
             .filter_map(|key| view.get::<SubnetRecord>(key))
             .map(AsRef::as_ref)
             .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),

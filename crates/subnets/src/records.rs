@@ -1,19 +1,22 @@
 //! Slim records of the four kinds: what the view keeps of each object.
 //!
+//! There are hundreds of thousands of Subnets and claims, nearly all of them Allocated and Bound: what those say is kept
+//! in a few words, and said in full again when somebody asks.
+//!
 //! A status that somebody wrote nonsense into reads as no status: it is then planned and written anew. A spec that cannot
 //! be read is an error that names the field.
 
-use std::sync::Arc;
-
 use ipnet::IpNet;
+use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use usher_engine::ConditionStatus;
+use usher_engine::{ConditionStatus, Text, Uid};
 use usher_operator::record::Record;
 
 /// What every record has; plain values, for plans to speak of.
-pub use usher_operator::record::{ApiType, Meta};
+pub use usher_operator::record::{ApiType, Meta, Owner};
 
 use crate::api::{
     ClaimPhase, FINALIZER, GROUP, PARENT_LABEL, PAUSED_ANNOTATION, RECALCULATE_ANNOTATION, Strategy, SubnetClaimSpec,
@@ -51,13 +54,9 @@ pub const POOL_CLAIMS: ApiType = ApiType {
     plural: "subnetpoolclaims",
 };
 
-/// An object as others name it: name and uid.
-pub type Named = (Arc<str>, Arc<str>);
-
 /// The owner of this kind, where there is one.
-fn owner(meta: &Meta, kind: ApiType) -> Option<Named> {
-    let owner = meta.owners.iter().find(|owner| &*owner.kind == kind.kind)?;
-    Some((owner.name.clone(), owner.uid.clone()))
+fn owner(meta: &Meta, kind: ApiType) -> Option<&Owner> {
+    meta.owners.iter().find(|owner| owner.kind == *kind.kind)
 }
 
 /// Text of a CIDR to its range, host bits cleared.
@@ -71,15 +70,13 @@ pub fn range(field: &str, text: &str) -> Result<IpNet, String> {
 }
 
 fn spec<T: DeserializeOwned>(object: &DynamicObject) -> Result<T, String> {
-    let spec = object.data.get("spec").cloned().unwrap_or_default();
-    serde_json::from_value(spec).map_err(|e| format!("spec: {e}"))
+    T::deserialize(object.data.get("spec").unwrap_or(&Value::Null)).map_err(|e| format!("spec: {e}"))
 }
 
 fn status<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
-    object
-        .data
-        .get("status")
-        .and_then(|s| serde_json::from_value(s.clone()).ok())
+    let status = object.data.get("status");
+    status
+        .and_then(|status| T::deserialize(status).ok())
         .unwrap_or_default()
 }
 
@@ -89,19 +86,21 @@ pub struct SubnetRecord {
     /// Metadata.
     pub meta: Meta,
     /// Its pool's name.
-    pub pool: Arc<str>,
+    pub pool: Text,
     /// Its range.
     pub cidr: IpNet,
     /// Whom it is for.
-    pub cluster_id: Arc<str>,
-    /// The claim it was made for, where that claim is also its owner.
-    pub claim: Option<Named>,
-    /// The child pool it stands for, where that was labelled by hand: its owner, and its clusterID is that pool's uid.
-    pub child: Option<Named>,
+    pub cluster_id: Text,
+    /// Which owner is the claim it was made for.
+    claim: Option<u32>,
     /// It was made for a claim, whoever owns it now.
     for_claim: bool,
-    /// The status as stored.
-    pub status: SubnetStatus,
+    phase: Option<SubnetPhase>,
+    observed_generation: Option<i64>,
+    /// When it was first Allocated.
+    pub allocated_at: Option<Timestamp>,
+    /// The rest of its status, where there is more.
+    unusual: Option<Box<SubnetStatus>>,
 }
 
 impl Record for SubnetRecord {
@@ -110,20 +109,24 @@ impl Record for SubnetRecord {
     fn read(meta: Meta, object: &DynamicObject) -> Result<Self, String> {
         let spec: SubnetSpec = spec(object)?;
         let for_claim = spec.claim_ref.is_some();
-        let claim = spec
-            .claim_ref
-            .filter(|claim| meta.owned_by(&claim.uid))
-            .map(|claim| (claim.name.as_str().into(), claim.uid.as_str().into()));
-        Ok(Self {
-            pool: spec.pool_ref.as_str().into(),
+        let claim = spec.claim_ref.and_then(|claim| {
+            let which = meta.owners.iter().position(|owner| owner.uid.is(&claim.uid))?;
+            u32::try_from(which).ok()
+        });
+        let mut subnet = Self {
+            pool: spec.pool_ref.into(),
             cidr: range("spec.cidr", &spec.cidr)?,
-            child: owner(&meta, POOLS).filter(|(_, uid)| **uid == *spec.cluster_id),
-            cluster_id: spec.cluster_id.as_str().into(),
+            cluster_id: spec.cluster_id.into(),
             claim,
             for_claim,
-            status: status(object),
+            phase: None,
+            observed_generation: None,
+            allocated_at: None,
+            unusual: None,
             meta,
-        })
+        };
+        subnet.set_status(status(object));
+        Ok(subnet)
     }
 
     fn meta(&self) -> &Meta {
@@ -144,17 +147,57 @@ fn may_be_uid(cluster_id: &str) -> bool {
 impl SubnetRecord {
     /// It may be the holder of a child pool: no pool of that identity may be left when it goes (R26).
     pub fn may_hold_a_pool(&self) -> bool {
-        self.child.is_some() || may_be_uid(&self.cluster_id)
+        self.child().is_some() || may_be_uid(&self.cluster_id)
     }
 
     /// Neither made for a claim nor for a child pool: Usher writes its status and nothing else (R33).
     pub fn by_hand(&self) -> bool {
-        self.child.is_none() && !(self.for_claim && self.claim_owners().next().is_some())
+        self.child().is_none() && !(self.for_claim && self.claim_owners().next().is_some())
     }
 
     /// The claims that own it: the one it was made for, and those that share it (R11).
-    pub fn claim_owners(&self) -> impl Iterator<Item = &usher_operator::record::Owner> {
-        self.meta.owners.iter().filter(|owner| &*owner.kind == CLAIMS.kind)
+    pub fn claim_owners(&self) -> impl Iterator<Item = &Owner> {
+        self.meta.owners.iter().filter(|owner| owner.kind == *CLAIMS.kind)
+    }
+
+    /// The claim it was made for, where that claim is also its owner.
+    pub fn claim(&self) -> Option<&Owner> {
+        self.meta.owners.get(usize::try_from(self.claim?).ok()?)
+    }
+
+    /// The child pool it stands for, where that was labelled by hand: its owner, and its clusterID is that pool's uid.
+    pub fn child(&self) -> Option<&Owner> {
+        owner(&self.meta, POOLS).filter(|pool| pool.uid.is(&self.cluster_id))
+    }
+
+    /// The status as stored.
+    pub fn status(&self) -> SubnetStatus {
+        match &self.unusual {
+            Some(status) => (**status).clone(),
+            None => self.usual(),
+        }
+    }
+
+    /// The record as it were with another status.
+    pub fn set_status(&mut self, status: SubnetStatus) {
+        self.phase = status.phase;
+        self.observed_generation = status.observed_generation;
+        self.allocated_at = status.allocated_at;
+        self.unusual = (status != self.usual()).then(|| Box::new(status));
+    }
+
+    fn usual(&self) -> SubnetStatus {
+        SubnetStatus {
+            phase: self.phase,
+            observed_generation: self.observed_generation,
+            allocated_at: self.allocated_at,
+            ..SubnetStatus::default()
+        }
+    }
+
+    /// Why it has no range, as its status says.
+    pub fn message(&self) -> Option<&str> {
+        self.unusual.as_ref()?.message.as_deref()
     }
 
     /// The phase, where it speaks of the present spec. `None` and `Pending` make it a candidate.
@@ -166,11 +209,8 @@ impl SubnetRecord {
             .meta
             .generation
             .saturating_sub(i64::from(self.meta.deleting.is_some()));
-        let speaks = self
-            .status
-            .observed_generation
-            .is_none_or(|seen| seen >= spec_generation);
-        self.status.phase.filter(|_| speaks)
+        let speaks = self.observed_generation.is_none_or(|seen| seen >= spec_generation);
+        self.phase.filter(|_| speaks)
     }
 
     /// Allocated or Released: the range is held for good.
@@ -188,8 +228,8 @@ impl SubnetRecord {
     }
 
     /// Uid of the claim it belongs to.
-    pub fn claim_uid(&self) -> Option<&Arc<str>> {
-        self.claim.as_ref().map(|(_, uid)| uid)
+    pub fn claim_uid(&self) -> Option<&Uid> {
+        self.claim().map(|claim| &claim.uid)
     }
 }
 
@@ -213,15 +253,13 @@ pub struct PoolRecord {
     /// Seconds before a released range is granted again.
     pub reuse_delay_seconds: i64,
     /// Name of the parent pool, by its label.
-    pub parent: Option<Arc<str>>,
-    /// The pool claim it was made for.
-    pub owner: Option<Named>,
+    pub parent: Option<Text>,
     /// A holder in its parent stood for it once (R26). Never taken back.
     pub held: bool,
     /// Stopped by annotation.
     pub paused: bool,
     /// The value of the last request to recalculate.
-    pub recalculate: Option<Arc<str>>,
+    pub recalculate: Option<Text>,
     /// The status as stored.
     pub status: SubnetPoolStatus,
 }
@@ -264,7 +302,6 @@ impl Record for PoolRecord {
                 .collect::<Result<_, _>>()?,
             reuse_delay_seconds: spec.reuse_delay_seconds,
             parent: label(PARENT_LABEL).filter(|p| !p.is_empty()).map(Into::into),
-            owner: owner(&meta, POOL_CLAIMS),
             held: status
                 .conditions
                 .iter()
@@ -287,7 +324,12 @@ pub const HELD: &str = "Held";
 impl PoolRecord {
     /// Taken from another pool, or to be: by label, by pool claim, or because it was once (R45).
     pub fn is_child(&self) -> bool {
-        self.parent.is_some() || self.owner.is_some() || self.held
+        self.parent.is_some() || self.owner().is_some() || self.held
+    }
+
+    /// The pool claim it was made for.
+    pub fn owner(&self) -> Option<&Owner> {
+        owner(&self.meta, POOL_CLAIMS)
     }
 
     /// Gone, as far as what it was taken from is concerned.
@@ -296,8 +338,8 @@ impl PoolRecord {
     }
 
     /// The clusterID of its holder: the uid of its pool claim, or its own.
-    pub fn holder_id(&self) -> &Arc<str> {
-        self.owner.as_ref().map_or(&self.meta.uid, |(_, uid)| uid)
+    pub fn holder_id(&self) -> Text {
+        self.owner().map_or(&self.meta.uid, |claim| &claim.uid).into()
     }
 }
 
@@ -318,15 +360,48 @@ pub struct ClaimRecord {
     /// Metadata.
     pub meta: Meta,
     /// Its pool's name.
-    pub pool: Arc<str>,
+    pub pool: Text,
     /// Whom it is for.
-    pub cluster_id: Arc<str>,
+    pub cluster_id: Text,
     /// What it asks for.
     pub ask: Ask,
-    /// The pool claim it was made for.
-    pub owner: Option<Named>,
-    /// The status as stored.
-    pub status: SubnetClaimStatus,
+    told: Told,
+}
+
+/// What the status of a claim says.
+#[derive(Debug, Clone, PartialEq)]
+enum Told {
+    Nothing,
+    /// Just what [`SubnetClaimStatus::bound`] says of these, and of the claim's pool.
+    Bound {
+        generation: i64,
+        cidr: IpNet,
+        subnet: Text,
+        since: Timestamp,
+    },
+    Other(Box<SubnetClaimStatus>),
+}
+
+impl Told {
+    fn by(status: SubnetClaimStatus, pool: &str) -> Self {
+        if status == SubnetClaimStatus::default() {
+            return Told::Nothing;
+        }
+        Self::bound(&status, pool).unwrap_or_else(|| Told::Other(Box::new(status)))
+    }
+
+    fn bound(status: &SubnetClaimStatus, pool: &str) -> Option<Self> {
+        let (generation, subnet) = (status.observed_generation?, status.subnet_ref.as_deref()?);
+        let cidr: IpNet = status.allocated_cidr.as_deref()?.parse().ok()?;
+        let since = status.conditions.first()?.last_transition_time;
+        let same = *status == SubnetClaimStatus::bound(generation, cidr, pool, subnet, since);
+        same.then(|| Told::Bound {
+            generation,
+            cidr,
+            subnet: subnet.into(),
+            since,
+        })
+    }
 }
 
 impl Record for ClaimRecord {
@@ -342,11 +417,10 @@ impl Record for ClaimRecord {
             (None, None) => Ask::Default,
         };
         Ok(Self {
-            pool: spec.pool_ref.as_str().into(),
-            cluster_id: spec.cluster_id.as_str().into(),
+            told: Told::by(status(object), &spec.pool_ref),
+            pool: spec.pool_ref.into(),
+            cluster_id: spec.cluster_id.into(),
             ask,
-            owner: owner(&meta, POOL_CLAIMS),
-            status: status(object),
             meta,
         })
     }
@@ -360,9 +434,14 @@ impl ClaimRecord {
     /// The range the claim was promised, also where it is lost (R31). A claim whose range cannot be read, or is not what
     /// it asks for, was written by hand and counts as new.
     pub fn bound(&self) -> Option<IpNet> {
-        let promised = matches!(self.status.phase, Some(ClaimPhase::Bound | ClaimPhase::Error));
-        let text = self.status.allocated_cidr.as_deref().filter(|_| promised)?;
-        let range: IpNet = text.parse().ok()?;
+        let range = match &self.told {
+            Told::Nothing => return None,
+            Told::Bound { cidr, .. } => *cidr,
+            Told::Other(status) => {
+                let promised = matches!(status.phase, Some(ClaimPhase::Bound | ClaimPhase::Error));
+                status.allocated_cidr.as_deref().filter(|_| promised)?.parse().ok()?
+            }
+        };
         let asked = match self.ask {
             Ask::Default => range.prefix_len() > 0,
             Ask::Length(length) => range.prefix_len() == length,
@@ -371,9 +450,54 @@ impl ClaimRecord {
         (asked && range == range.trunc()).then_some(range)
     }
 
+    /// The status as stored.
+    pub fn status(&self) -> SubnetClaimStatus {
+        match &self.told {
+            Told::Nothing => SubnetClaimStatus::default(),
+            Told::Bound {
+                generation,
+                cidr,
+                subnet,
+                since,
+            } => SubnetClaimStatus::bound(*generation, *cidr, &self.pool, subnet, *since),
+            Told::Other(status) => (**status).clone(),
+        }
+    }
+
+    /// How far it is, as its status says.
+    pub fn phase(&self) -> Option<ClaimPhase> {
+        match &self.told {
+            Told::Nothing => None,
+            Told::Bound { .. } => Some(ClaimPhase::Bound),
+            Told::Other(status) => status.phase,
+        }
+    }
+
+    /// The name of the Subnet it has, as its status says.
+    pub fn subnet_ref(&self) -> Option<&str> {
+        match &self.told {
+            Told::Nothing => None,
+            Told::Bound { subnet, .. } => Some(subnet),
+            Told::Other(status) => status.subnet_ref.as_deref(),
+        }
+    }
+
+    /// Why it is not Bound, as its status says.
+    pub fn message(&self) -> Option<&str> {
+        match &self.told {
+            Told::Nothing | Told::Bound { .. } => None,
+            Told::Other(status) => status.message.as_deref(),
+        }
+    }
+
+    /// The pool claim it was made for.
+    pub fn owner(&self) -> Option<&Owner> {
+        owner(&self.meta, POOL_CLAIMS)
+    }
+
     /// Made for a pool claim, which takes it down in order.
     pub fn internal(&self) -> bool {
-        self.owner.is_some() && self.meta.has_finalizer(FINALIZER)
+        self.owner().is_some() && self.meta.has_finalizer(FINALIZER)
     }
 
     /// Gone, as far as its range is concerned: being deleted, and nothing but the foreground deletion of its Subnet
@@ -394,7 +518,7 @@ pub struct PoolClaimRecord {
     /// Metadata.
     pub meta: Meta,
     /// The parent pool's name.
-    pub parent: Arc<str>,
+    pub parent: Text,
     /// Prefix length of the pool to be made.
     pub length: u8,
     /// The status as stored.
@@ -408,7 +532,7 @@ impl Record for PoolClaimRecord {
         let spec: SubnetPoolClaimSpec = spec(object)?;
         let length = spec.desired_block_size;
         Ok(Self {
-            parent: spec.parent_pool_ref.as_str().into(),
+            parent: spec.parent_pool_ref.into(),
             length: u8::try_from(length).map_err(|_| format!("spec.desiredBlockSize {length} is not in 1..128"))?,
             status: status(object),
             meta,

@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Uid};
 use usher_operator::queue::Why;
 use usher_operator::record::Meta;
 use usher_operator::view::{Change, View, Wake};
 
 use crate::answers::Answers;
 use crate::kinds::{CLAIM, POOL, POOL_CLAIM, SUBNET};
-use crate::ledger::{Account, Ledger};
-use crate::records::{ClaimRecord, PoolClaimRecord, PoolRecord, SubnetRecord};
+use crate::ledger::{Account, Ledger, overlap};
+use crate::records::{ClaimRecord, Owner, PoolClaimRecord, PoolRecord, SubnetRecord};
 
 /// Subnets and claims by the pool they name.
 pub const BY_POOL: &str = "poolRef";
@@ -43,27 +43,29 @@ pub fn register(view: &mut View) {
         .watch::<SubnetRecord>()
         .index(BY_POOL, |subnet| vec![subnet.pool.clone()])
         .index(BY_OWNER, |subnet| {
-            subnet.meta.owners.iter().map(|owner| owner.uid.clone()).collect()
+            subnet.meta.owners.iter().map(|owner| (&owner.uid).into()).collect()
         })
         .ingest::<Ledger>(Ledger::subnet)
         .wake(subnet_changed);
     let _ = view
         .watch::<PoolRecord>()
         .index(BY_PARENT, |pool| pool.parent.iter().cloned().collect())
-        .index(BY_OWNER, |pool| pool.owner.iter().map(|(_, uid)| uid.clone()).collect())
+        .index(BY_OWNER, |pool| {
+            pool.owner().map(|claim| (&claim.uid).into()).into_iter().collect()
+        })
         .ingest::<Ledger>(Ledger::pool)
         .wake(pool_changed);
     let _ = view
         .watch::<ClaimRecord>()
         .index(BY_POOL, |claim| vec![claim.pool.clone()])
         .index(BY_OWNER, |claim| {
-            claim.owner.iter().map(|(_, uid)| uid.clone()).collect()
+            claim.owner().map(|claim| (&claim.uid).into()).into_iter().collect()
         })
         .ingest::<Ledger>(Ledger::claim)
         .wake(claim_changed);
     let _ = view
         .watch::<PoolClaimRecord>()
-        .index(BY_UID, |claim| vec![claim.meta.uid.clone()])
+        .index(BY_UID, |claim| vec![(&claim.meta.uid).into()])
         .wake(pool_claim_changed);
 }
 
@@ -164,29 +166,29 @@ fn held(view: &View, holder: &SubnetRecord, why: Why) -> Vec<Wake> {
     let mut wakes = Vec::new();
     for pool in children.filter(|pool| pool.meta.key.namespace() == holder.meta.key.namespace()) {
         wakes.push(Wake::now(POOL, pool.meta.key.clone(), ITS_HOLDER));
-        wakes.extend(pool_claim_of(&pool.meta.key, pool.owner.as_ref(), why));
+        wakes.extend(pool_claim_of(&pool.meta.key, pool.owner(), why));
         wakes.extend(dependants(view, &pool.meta.key, why));
     }
     let claims = holder
         .claim_owners()
         .filter_map(|owner| holder.meta.key.sibling(&owner.name));
     for claim in claims.filter_map(|key| view.get::<ClaimRecord>(&key)) {
-        wakes.extend(pool_claim_of(&claim.meta.key, claim.owner.as_ref(), why));
+        wakes.extend(pool_claim_of(&claim.meta.key, claim.owner(), why));
     }
     // Its claim may be gone already: the pool claim is then known by its uid alone.
-    let by_uid = view.by::<PoolClaimRecord>(BY_UID, holder.meta.key.namespace(), &holder.cluster_id);
+    let by_uid = view.by::<PoolClaimRecord>(BY_UID, holder.meta.key.namespace(), holder.cluster_id.clone());
     wakes.extend(by_uid.map(|claim| Wake::now(POOL_CLAIM, claim.meta.key.clone(), why)));
     wakes
 }
 
-fn pool_claim_of(key: &ObjectKey, owner: Option<&crate::records::Named>, why: Why) -> Option<Wake> {
-    let claim = key.sibling(&owner?.0)?;
+fn pool_claim_of(key: &ObjectKey, owner: Option<&Owner>, why: Why) -> Option<Wake> {
+    let claim = key.sibling(&owner?.name)?;
     Some(Wake::now(POOL_CLAIM, claim, why))
 }
 
 /// The Subnets of one claim, where there are several: all but one are to go (R30), and which one stays may be clear now.
-fn twins(view: &View, namespace: &str, claim: &str, why: Why) -> Vec<Wake> {
-    let owned: Vec<_> = view.by::<SubnetRecord>(BY_OWNER, namespace, claim).collect();
+fn twins(view: &View, namespace: &str, claim: &Uid, why: Why) -> Vec<Wake> {
+    let owned: Vec<_> = view.by::<SubnetRecord>(BY_OWNER, namespace, claim.into()).collect();
     let several = owned.len() > 1;
     let keys = owned.into_iter().filter(|_| several).map(|s| s.meta.key.clone());
     keys.map(|key| Wake::now(SUBNET, key, why)).collect()
@@ -199,23 +201,24 @@ fn neighbours(view: &View, subnet: &SubnetRecord) -> Vec<ObjectKey> {
         return Vec::new();
     };
     let mut keys: Vec<ObjectKey> = account
-        .overlapping(subnet.cidr, &subnet.meta.uid)
-        .map(|seat| seat.key.clone())
+        .overlapping(subnet.cidr, Some(&subnet.meta.uid))
+        .map(|other| other.meta.key.clone())
         .collect();
-    let withdrawn = account.withdrawn.iter().filter(|(uid, seat)| {
-        ***uid != *subnet.meta.uid && (seat.cidr.contains(&subnet.cidr) || subnet.cidr.contains(&seat.cidr))
-    });
-    keys.extend(withdrawn.map(|(_, seat)| seat.key.clone()));
+    let withdrawn = account
+        .withdrawn
+        .iter()
+        .filter(|other| other.meta.uid != subnet.meta.uid && overlap(other.cidr, subnet.cidr));
+    keys.extend(withdrawn.map(|other| other.meta.key.clone()));
     keys
 }
 
 /// Those of a pool that wait for it: Subnets that are not settled, claims that have no range.
 fn dependants(view: &View, pool: &ObjectKey, why: Why) -> Vec<Wake> {
-    let subnets = view.by::<SubnetRecord>(BY_POOL, pool.namespace(), pool.name());
+    let subnets = view.by::<SubnetRecord>(BY_POOL, pool.namespace(), pool.name().into());
     let subnets = subnets
         .filter(|s| !s.settled())
         .map(|s| Wake::now(SUBNET, s.meta.key.clone(), why));
-    let claims = view.by::<ClaimRecord>(BY_POOL, pool.namespace(), pool.name());
+    let claims = view.by::<ClaimRecord>(BY_POOL, pool.namespace(), pool.name().into());
     let claims = claims
         .filter(|c| c.bound().is_none() || !has_subnet(view, c))
         .map(|c| Wake::now(CLAIM, c.meta.key.clone(), why));
@@ -224,7 +227,7 @@ fn dependants(view: &View, pool: &ObjectKey, why: Why) -> Vec<Wake> {
 
 /// Whether a claim owns any Subnet: a Bound one that does not is to be restored (R31), or imported what it has.
 fn has_subnet(view: &View, claim: &ClaimRecord) -> bool {
-    let mut owned = view.by::<SubnetRecord>(BY_OWNER, claim.meta.key.namespace(), &claim.meta.uid);
+    let mut owned = view.by::<SubnetRecord>(BY_OWNER, claim.meta.key.namespace(), (&claim.meta.uid).into());
     owned.next().is_some()
 }
 
@@ -236,11 +239,11 @@ fn pool_changed(view: &View, change: &Change<PoolRecord>) -> Vec<Wake> {
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
     // Row 9: the pool claim it was made for, whatever happened.
     for pool in [old, new].into_iter().flatten() {
-        wakes.extend(pool_claim_of(key, pool.owner.as_ref(), why));
+        wakes.extend(pool_claim_of(key, pool.owner(), why));
     }
     // One that upstream made twice for a pool claim may be the one that counts now.
-    if let Some((_, uid)) = old.filter(|_| new.is_none()).and_then(|pool| pool.owner.as_ref()) {
-        let spare = view.by::<PoolRecord>(BY_OWNER, key.namespace(), uid);
+    if let Some(claim) = old.filter(|_| new.is_none()).and_then(|pool| pool.owner()) {
+        let spare = view.by::<PoolRecord>(BY_OWNER, key.namespace(), (&claim.uid).into());
         wakes.extend(spare.map(|pool| Wake::now(POOL, pool.meta.key.clone(), why)));
     }
     let marks = |p: &PoolRecord| (p.paused, p.parent.clone(), p.recalculate.clone(), p.held);
@@ -262,13 +265,13 @@ fn pool_changed(view: &View, change: &Change<PoolRecord>) -> Vec<Wake> {
         let asked = old.is_some_and(|old| new.recalculate.is_some() && new.recalculate != old.recalculate);
         wakes.push(Wake::now(POOL, key.clone(), if asked { Why::EXTERNAL } else { why }));
     }
-    let children = view.by::<PoolRecord>(BY_PARENT, key.namespace(), key.name());
+    let children = view.by::<PoolRecord>(BY_PARENT, key.namespace(), key.name().into());
     wakes.extend(children.map(|child| Wake::now(POOL, child.meta.key.clone(), why)));
     wakes.extend(dependants(view, key, why));
     // Its holder, which goes when it is gone, and follows what it asks for before that.
     for pool in [old, new].into_iter().flatten() {
         let ledger = view.derived::<Ledger>().into_iter();
-        let holders = ledger.flat_map(|ledger| ledger.holders(pool.holder_id()));
+        let holders = ledger.flat_map(|ledger| ledger.holders(&pool.holder_id()));
         wakes.extend(holders.map(|holder| Wake::now(SUBNET, holder.clone(), why)));
     }
     dedup(wakes)
@@ -284,7 +287,7 @@ fn claim_changed(view: &View, change: &Change<ClaimRecord>) -> Vec<Wake> {
     for claim in [old, new].into_iter().flatten() {
         let (key, pool) = (&claim.meta.key, claim.meta.key.sibling(&claim.pool));
         // Row 9: a pool claim mirrors its claim.
-        wakes.extend(pool_claim_of(key, claim.owner.as_ref(), why));
+        wakes.extend(pool_claim_of(key, claim.owner(), why));
         // A range that is promised, or no longer, changes what the pool has to give.
         if old.map(|c| c.bound()) != new.map(|c| c.bound()) {
             wakes.extend(
@@ -292,11 +295,15 @@ fn claim_changed(view: &View, change: &Change<ClaimRecord>) -> Vec<Wake> {
                     .map(|pool| Wake::after(POOL, pool, Why::TIMER, COUNTERS_DUE)),
             );
             wakes.extend(twins(view, key.namespace(), &claim.meta.uid, why));
+            // One that it shared, and has no use for since it is Bound to another.
+            let owned = view.by::<SubnetRecord>(BY_OWNER, key.namespace(), (&claim.meta.uid).into());
+            let idle = owned.filter(|subnet| claim.bound().is_some_and(|bound| bound != subnet.cidr));
+            wakes.extend(idle.map(|subnet| Wake::now(SUBNET, subnet.meta.key.clone(), why)));
         }
         // Row 7: its pool, old and new, and the Subnets it owns.
         if substantial(old.map(|c| &c.meta), new.map(|c| &c.meta)) {
             wakes.extend(pool.map(|pool| Wake::now(POOL, pool, ITS_CLAIMS)));
-            let owned = view.by::<SubnetRecord>(BY_OWNER, key.namespace(), &claim.meta.uid);
+            let owned = view.by::<SubnetRecord>(BY_OWNER, key.namespace(), (&claim.meta.uid).into());
             wakes.extend(owned.map(|subnet| Wake::now(SUBNET, subnet.meta.key.clone(), why)));
         }
     }
@@ -313,9 +320,9 @@ fn pool_claim_changed(view: &View, change: &Change<PoolClaimRecord>) -> Vec<Wake
         wakes.push(Wake::now(POOL_CLAIM, key.clone(), why));
     } else {
         // What was made for it goes with it, should it not have gone before.
-        let claims = view.by::<ClaimRecord>(BY_OWNER, key.namespace(), &claim.meta.uid);
+        let claims = view.by::<ClaimRecord>(BY_OWNER, key.namespace(), (&claim.meta.uid).into());
         wakes.extend(claims.map(|claim| Wake::now(CLAIM, claim.meta.key.clone(), why)));
-        let pools = view.by::<PoolRecord>(BY_OWNER, key.namespace(), &claim.meta.uid);
+        let pools = view.by::<PoolRecord>(BY_OWNER, key.namespace(), (&claim.meta.uid).into());
         wakes.extend(pools.map(|pool| Wake::now(POOL, pool.meta.key.clone(), ITS_CLAIMS)));
     }
     wakes

@@ -215,6 +215,79 @@ fn r34_r35_a_range_is_given_up_only_when_its_last_owner_is_gone() {
     assert_eq!(there(&lab), 0);
 }
 
+/// Claim `a` has 10.0.0.0/26; `b`, of the same clusterID, has become a further owner of its Subnet and is not Bound yet; a
+/// Subnet made by hand has the clusterID too, and is older.
+fn joined() -> Lab {
+    let mut lab = Lab::new();
+    lab.pool("p", json!({"cidr": "10.0.0.0/24"}));
+    lab.by_hand("both", "p", "10.9.0.0/26");
+    lab.server.pass_time(1);
+    lab.claim("a", json!({"poolRef": "p", "blockSize": 26, "clusterID": "both"}));
+    lab.run();
+    lab.claim("b", json!({"poolRef": "p", "blockSize": 26, "clusterID": "both"}));
+    lab.operator.deliver_all(&lab.server);
+    lab.pass(CLAIM, &key("b"));
+    let owners = &lab.server.get(SUBNETS, "p-10-0-0-0-26").unwrap()["metadata"]["ownerReferences"];
+    assert_eq!(owners.as_array().unwrap().len(), 2, "{owners}");
+    lab
+}
+
+fn names(lab: &Lab) -> Vec<String> {
+    let subnets = lab.server.all::<SubnetRecord>();
+    subnets.iter().map(|subnet| subnet.meta.key.name().to_owned()).collect()
+}
+
+#[test]
+fn r11_a_claim_that_joined_a_subnet_is_bound_to_that_one_whatever_comes_up_meanwhile() {
+    let mut lab = joined();
+    // The one made by hand is mended: it has a range now, and is the older of the two.
+    lab.server
+        .edit(SUBNETS, "both", |o| o["spec"]["cidr"] = json!("10.0.0.128/26"));
+    for _ in 0..3 {
+        lab.operator.deliver_all(&lab.server);
+        lab.pass(SUBNET, &key("both"));
+    }
+    let mended = lab.server.get(SUBNETS, "both").unwrap();
+    assert_eq!(text(mended, "/status/phase"), "Allocated");
+    lab.run();
+    assert_eq!(lab.claim_now("b"), ("Bound".into(), "10.0.0.0/26".into()));
+    for claim in ["a", "b"] {
+        lab.server.delete(CLAIMS, claim, None).unwrap();
+        lab.run();
+    }
+    assert_eq!(names(&lab), ["both"], "nothing is left over");
+}
+
+#[test]
+fn r11_a_subnet_is_not_kept_by_a_sharer_that_is_bound_to_another_range() {
+    let mut lab = joined();
+    lab.server
+        .edit(SUBNETS, "both", |o| o["spec"]["cidr"] = json!("10.0.0.128/26"));
+    lab.server.edit(CLAIMS, "b", |o| {
+        o["status"] = json!({"phase": "Bound", "allocatedCIDR": "10.0.0.128/26", "subnetRef": "both"});
+    });
+    lab.run();
+    assert_eq!(names(&lab), ["both", "p-10-0-0-0-26"], "it has one that uses it");
+    lab.server.delete(CLAIMS, "a", None).unwrap();
+    lab.run();
+    assert_eq!(names(&lab), ["both"]);
+    assert_eq!(lab.claim_now("b"), ("Bound".into(), "10.0.0.128/26".into()));
+}
+
+#[test]
+fn r37_a_subnet_deleted_between_joining_and_binding_is_kept_for_who_joined_it() {
+    let mut lab = joined();
+    lab.server.delete(SUBNETS, "p-10-0-0-0-26", None).unwrap();
+    lab.run();
+    assert_eq!(lab.claim_now("b"), ("Bound".into(), "10.0.0.0/26".into()));
+    lab.server.delete(CLAIMS, "a", None).unwrap();
+    lab.run();
+    assert_eq!(names(&lab), ["both", "p-10-0-0-0-26"]);
+    lab.server.delete(CLAIMS, "b", None).unwrap();
+    lab.run();
+    assert_eq!(names(&lab), ["both"]);
+}
+
 #[test]
 fn r39_the_first_state_that_applies_is_the_pools_state() {
     let mut lab = Lab::new();

@@ -241,7 +241,7 @@ impl Story {
             .unwrap();
         }
         for claim in self.server.all::<ClaimRecord>() {
-            let status = &claim.status;
+            let status = claim.status();
             let phase = status.phase.map_or("(none)".into(), |p| format!("{p:?}"));
             let rest = status
                 .allocated_cidr
@@ -257,7 +257,7 @@ impl Story {
             } else {
                 ""
             };
-            let why = subnet.status.message.clone().unwrap_or_default();
+            let why = subnet.message().unwrap_or_default();
             writeln!(
                 self.out,
                 "  subnet {} {} {phase}{gone} {why}",

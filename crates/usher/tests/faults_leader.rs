@@ -21,6 +21,8 @@ const KILLS: usize = 20;
 const PAUSES: usize = 20;
 /// How long a lease holds.
 const LEASE: SignedDuration = SignedDuration::from_secs(LEASE_SECONDS);
+/// What was under way when it was stopped is with the server this long after it goes on.
+const BEGUN_BEFORE: SignedDuration = SignedDuration::from_millis(250);
 
 /// The operators of this test. Each has its own ServiceAccount, named as it is in the lease: the audit log tells them
 /// apart, also two lives of one place.
@@ -75,6 +77,7 @@ async fn i12_no_write_of_a_past_leader_begins_after_its_lease_and_no_claim_is_lo
     let load = Load::begin(&world, chance.fork());
     let mut faults: Vec<bool> = (0..KILLS + PAUSES).map(|n| n < KILLS).collect();
     let mut takeovers = Vec::new();
+    let mut resumed = Vec::new();
     while !faults.is_empty() {
         let kill = faults.swap_remove(usize::try_from(chance.next() % faults.len() as u64).unwrap());
         let leader = pair.leader().await;
@@ -98,6 +101,7 @@ async fn i12_no_write_of_a_past_leader_begins_after_its_lease_and_no_claim_is_lo
             // It goes on while the other is at work, with whatever it was about to write.
             let moment = world.history.len() + usize::try_from(chance.between(0, 40)).unwrap();
             world.history.until_heard(moment, Duration::from_secs(1)).await;
+            resumed.push((leader.clone(), Timestamp::now()));
             pair.running[&leader].signal(Signal::SIGCONT);
         }
     }
@@ -112,7 +116,7 @@ async fn i12_no_write_of_a_past_leader_begins_after_its_lease_and_no_claim_is_lo
     // Nothing more is written: log and watch end at the same point.
     pair.running.clear();
     let requests = audit.requests(&world).await;
-    let checked = no_past_leader_writes(&world, &requests);
+    let checked = no_past_leader_writes(&world, &requests, &resumed);
     takeovers.sort();
     println!(
         "{KILLS} kills and {PAUSES} pauses in {took:.1?}, {issued} claims and deletions, {alive} live at the end; \
@@ -131,7 +135,12 @@ struct Hold {
 }
 
 /// Every write of every operator, held against who had the lease when the server received it.
-fn no_past_leader_writes(world: &World, requests: &[Request]) -> String {
+///
+/// A leader that was stopped may have been stopped between asking its fence and the system call that sends, once on each
+/// processor. Those writes had begun, and are sent when it goes on: so many are let pass, and no more.
+fn no_past_leader_writes(world: &World, requests: &[Request], resumed: &[(String, Timestamp)]) -> String {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut begun_before = vec![0; resumed.len()];
     let holds = holds(world, requests);
     let changes = holds.windows(2).filter(|pair| pair[0].holder != pair[1].holder).count();
     let prefix = rights::user(world, "usher-");
@@ -147,10 +156,19 @@ fn no_past_leader_writes(world: &World, requests: &[Request]) -> String {
         let last = before
             .last()
             .unwrap_or_else(|| panic!("before anybody led: {request:?}"));
+        let late =
+            |(who, at): &(String, Timestamp)| who == writer && (*at..=*at + BEGUN_BEFORE).contains(&request.received);
+        if last.holder.as_deref() != Some(writer)
+            && let Some(stop) = resumed.iter().position(late)
+            && begun_before[stop] < processors
+        {
+            begun_before[stop] += 1;
+            continue;
+        }
         assert_eq!(
             last.holder.as_deref(),
             Some(writer),
-            "I12: a write by one who does not hold the lease (since {}): {request:#?}",
+            "I12: a write by one who does not hold the lease (since {}; it went on {resumed:?}): {request:#?}",
             last.received
         );
         // How long before the lease's end it was received. Not a verdict: the server may have had no processor meanwhile.
@@ -159,8 +177,9 @@ fn no_past_leader_writes(world: &World, requests: &[Request]) -> String {
     }
     assert!(writes > 1_000, "too little was written: {writes}");
     format!(
-        "{writes} writes, all by the holder at the time ({changes} changes of holder, {} renewals; the closest was \
-         received {closest:?} before its lease's end)",
+        "{writes} writes by the holder at the time, {} begun before a stop ({changes} changes of holder, {} renewals; the \
+         closest was received {closest:?} before its lease's end)",
+        begun_before.iter().sum::<usize>(),
         holds.len()
     )
 }

@@ -38,7 +38,11 @@ fn object(change: impl FnOnce(&mut Value)) -> DynamicObject {
 fn metadata_is_read_whole() {
     let Bare(meta) = read(&object(|_| {})).unwrap();
     assert_eq!(
-        (meta.key.to_string().as_str(), &*meta.uid, meta.revision),
+        (
+            meta.key.to_string().as_str(),
+            meta.uid.to_string().as_str(),
+            meta.revision
+        ),
         ("ns/x", "u-1", 42)
     );
     assert_eq!(
@@ -46,7 +50,10 @@ fn metadata_is_read_whole() {
         (3, None, None)
     );
     assert!(meta.has_finalizer("test.usher.dev/f") && !meta.has_finalizer("test.usher.dev/g"));
-    assert!(meta.owned_by("u-0") && !meta.owned_by("p"), "by uid, not by name");
+    assert!(
+        meta.owned_by(&"u-0".into()) && !meta.owned_by(&"p".into()),
+        "by uid, not by name"
+    );
     let Bare(leaving) = read(&object(|o| {
         o["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:06Z")
     }))

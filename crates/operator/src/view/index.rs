@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Text};
 
 use crate::record::Record;
 
@@ -54,7 +54,7 @@ impl<T: Keyed> Ord for ByKey<T> {
     }
 }
 
-pub(super) type Indexer<R> = fn(&R) -> Vec<Arc<str>>;
+pub(super) type Indexer<R> = fn(&R) -> Vec<Text>;
 /// Of namespace and value.
 type Hash64 = fn(&str, &str) -> u64;
 
@@ -147,8 +147,8 @@ impl<R: Record> Index<R> {
     }
 
     /// The records of a value, by name.
-    pub(super) fn get<'i>(&'i self, namespace: &'i str, value: &'i str) -> impl Iterator<Item = &'i Arc<R>> {
-        let (one, many) = match self.buckets.get(&(self.hash)(namespace, value)) {
+    pub(super) fn get<'i>(&'i self, namespace: &'i str, value: Text) -> impl Iterator<Item = &'i Arc<R>> {
+        let (one, many) = match self.buckets.get(&(self.hash)(namespace, &value)) {
             None => (None, None),
             Some(Bucket::One(one)) => (Some(one), None),
             Some(Bucket::Many(many)) => (None, Some(many)),
@@ -158,9 +158,7 @@ impl<R: Record> Index<R> {
                 .flat_map(|many| many.iter().map(|ByKey(record)| record)),
         );
         // Two values may hash alike: rarely by chance, often by malice.
-        all.filter(move |record| {
-            record.meta().key.namespace() == namespace && (self.of)(record).iter().any(|own| **own == *value)
-        })
+        all.filter(move |record| record.meta().key.namespace() == namespace && (self.of)(record).contains(&value))
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use usher_engine::hash::CanonicalHash;
-use usher_engine::{Moment, ObjectKey};
+use usher_engine::{Moment, ObjectKey, Text, Uid};
 
 use crate::queue::Why;
 use crate::record::{ApiType, Record, Unreadable};
@@ -143,7 +143,7 @@ pub struct Watching<'v, R: Record> {
 impl<R: Record> Watching<'_, R> {
     /// Finds records by a value of theirs within a namespace. The index's name is part of its type's contract.
     #[must_use]
-    pub fn index(self, name: &'static str, of: fn(&R) -> Vec<Arc<str>>) -> Self {
+    pub fn index(self, name: &'static str, of: fn(&R) -> Vec<Text>) -> Self {
         if let Some(store) = self.view.store_mut::<R>() {
             store.add_index(name, of as Indexer<R>);
         }
@@ -313,11 +313,11 @@ impl View {
         &'v self,
         index: &'static str,
         namespace: &'v str,
-        value: &'v str,
+        value: Text,
     ) -> impl Iterator<Item = &'v Arc<R>> {
         self.store::<R>()
             .into_iter()
-            .flat_map(move |store| store.by(index, namespace, value))
+            .flat_map(move |store| store.by(index, namespace, value.clone()))
     }
 
     /// The value derived from the records; `None` only if no type feeds it.
@@ -354,7 +354,7 @@ impl View {
     }
 
     /// Uid and revision of an object, whatever its type; of the newest version, also where that cannot be read.
-    pub fn identity(&self, kind: ApiType, key: &ObjectKey) -> Option<(Arc<str>, u64)> {
+    pub fn identity(&self, kind: ApiType, key: &ObjectKey) -> Option<(Uid, u64)> {
         self.stores.get(&kind)?.identity(key)
     }
 
@@ -372,11 +372,11 @@ impl View {
     ///
     /// Absence alone proves nothing: another type's watch may be ahead of this one's. It is proof if its deletion was
     /// seen, or if a list that began after `since` did not bring it.
-    pub fn absent_for_good<R: Record>(&self, key: &ObjectKey, uid: &str, since: u64) -> bool {
+    pub fn absent_for_good<R: Record>(&self, key: &ObjectKey, uid: &Uid, since: u64) -> bool {
         let Some(store) = self.store::<R>() else { return false };
         match store.identity(key) {
             // It is there, whether or not it can be read.
-            Some((present, _)) if &*present == uid => false,
+            Some((present, _)) if present == *uid => false,
             _ => store.was_deleted(uid) || store.progress().list_started.is_some_and(|started| started > since),
         }
     }

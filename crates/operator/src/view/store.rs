@@ -9,14 +9,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use usher_engine::hash::CanonicalHash;
-use usher_engine::{Moment, ObjectKey};
+use usher_engine::{Moment, ObjectKey, Text, Uid};
 
 use super::Event;
 use super::index::{ByKey, Index, Indexer, Keyed};
-use crate::record::{self, Record, Unreadable};
+use crate::record::{self, Alike, Record, Unreadable};
 
 /// How many deletions are remembered by uid. Past that, whoever needs to know asks the API server; the number only
-/// bounds memory (about 10 MB).
+/// bounds memory (about 6 MB).
 const DELETIONS_REMEMBERED: usize = 100_000;
 
 /// One record, and since which event this incarnation of it has been in view.
@@ -126,7 +126,7 @@ impl From<Changes> for Applied {
 }
 
 /// Uid and revision of a version that could not be read.
-type Version = (Arc<str>, u64);
+type Version = (Uid, u64);
 
 /// An object of a list.
 #[derive(Debug)]
@@ -153,8 +153,9 @@ pub(super) struct Store<R> {
     listing: Option<(u64, BTreeSet<ByKey<Listed<R>>>)>,
     /// Objects whose newest version cannot be read.
     unread: BTreeMap<ObjectKey, Version>,
-    deleted: BTreeSet<Arc<str>>,
-    deleted_order: VecDeque<Arc<str>>,
+    deleted: BTreeSet<Uid>,
+    deleted_order: VecDeque<Uid>,
+    alike: Alike,
 }
 
 impl<R> Default for Store<R> {
@@ -167,6 +168,7 @@ impl<R> Default for Store<R> {
             unread: BTreeMap::new(),
             deleted: BTreeSet::new(),
             deleted_order: VecDeque::new(),
+            alike: Alike::default(),
         }
     }
 }
@@ -177,7 +179,7 @@ pub(super) trait AnyStore: Send + Sync {
     /// The next records after this key, as if they were new; at most so many.
     fn from(&self, after: Option<&ObjectKey>, most: usize) -> Changes;
     fn progress(&self) -> Progress;
-    fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)>;
+    fn identity(&self, key: &ObjectKey) -> Option<(Uid, u64)>;
     fn status_hash(&self, key: &ObjectKey) -> Option<CanonicalHash>;
     fn count(&self) -> usize;
     fn as_any(&self) -> &dyn Any;
@@ -189,7 +191,7 @@ impl<R: Record> AnyStore for Store<R> {
         match event {
             Event::ListStarted => self.listing = Some((seen.events, BTreeSet::new())),
             Event::Listed(object) => {
-                let (read, unreadable) = read::<R>(&object);
+                let (read, unreadable) = read::<R>(&object, &mut self.alike);
                 if let (Some((_, listed)), Some(read)) = (&mut self.listing, read) {
                     listed.replace(ByKey(read));
                 }
@@ -200,7 +202,7 @@ impl<R: Record> AnyStore for Store<R> {
             }
             Event::ListDone { revision } => return self.finish_list(revision, seen),
             Event::Applied(object) => {
-                let (read, unreadable) = read::<R>(&object);
+                let (read, unreadable) = read::<R>(&object, &mut self.alike);
                 let revision = match &read {
                     Some(Listed::Read(record)) => record.meta().revision,
                     _ => version_of(&object).1,
@@ -252,7 +254,7 @@ impl<R: Record> AnyStore for Store<R> {
         self.progress
     }
 
-    fn identity(&self, key: &ObjectKey) -> Option<(Arc<str>, u64)> {
+    fn identity(&self, key: &ObjectKey) -> Option<(Uid, u64)> {
         let shown = |e: &Entry<R>| (e.record.meta().uid.clone(), e.record.meta().revision);
         self.unread.get(key).cloned().or_else(|| self.get(key).map(shown))
     }
@@ -292,13 +294,15 @@ impl<R: Record> Store<R> {
         &'s self,
         index: &'static str,
         namespace: &'s str,
-        value: &'s str,
+        value: Text,
     ) -> impl Iterator<Item = &'s Arc<R>> {
         let index = self.indexes.get(index);
-        index.into_iter().flat_map(move |index| index.get(namespace, value))
+        index
+            .into_iter()
+            .flat_map(move |index| index.get(namespace, value.clone()))
     }
 
-    pub(super) fn was_deleted(&self, uid: &str) -> bool {
+    pub(super) fn was_deleted(&self, uid: &Uid) -> bool {
         self.deleted.contains(uid)
     }
 
@@ -452,7 +456,7 @@ fn key_of(object: &DynamicObject) -> Option<ObjectKey> {
 }
 
 /// Uid and revision, as far as the object has them.
-fn version_of(object: &DynamicObject) -> (Arc<str>, u64) {
+fn version_of(object: &DynamicObject) -> (Uid, u64) {
     let revision = object.metadata.resource_version.as_deref().and_then(|v| v.parse().ok());
     (
         object.metadata.uid.as_deref().unwrap_or_default().into(),
@@ -460,12 +464,12 @@ fn version_of(object: &DynamicObject) -> (Arc<str>, u64) {
     )
 }
 
-/// Reads an object, as far as it can be told from others, and says what is wrong with it.
 /// An object that could not be read, with its key where it has one.
 type Problem = (Option<ObjectKey>, Unreadable);
 
-fn read<R: Record>(object: &DynamicObject) -> (Option<Listed<R>>, Option<Problem>) {
-    match record::read::<R>(object) {
+/// Reads an object, as far as it can be told from others, and says what is wrong with it.
+fn read<R: Record>(object: &DynamicObject, alike: &mut Alike) -> (Option<Listed<R>>, Option<Problem>) {
+    match record::read_among::<R>(object, alike) {
         Ok(record) => (Some(Listed::Read(Arc::new(record))), None),
         Err(problem) => {
             let key = key_of(object);

@@ -81,7 +81,7 @@ const fn api_type(group: &'static str, kind: &'static str, plural: &'static str)
 
 // objects.rs: pure builders of the objects it owns.
 fn note(meta: &Meta, text: &str) -> Value {
-    let (namespace, name, uid) = (meta.key.namespace(), meta.key.name(), &*meta.uid);
+    let (namespace, name, uid) = (meta.key.namespace(), meta.key.name(), &meta.uid);
     let owner = json!({"apiVersion": "test.usher.dev/v1", "kind": "Greeting", "name": name, "uid": uid});
     let metadata = json!({"namespace": namespace, "name": name, "ownerReferences": [owner]});
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": text}})
@@ -135,7 +135,7 @@ impl Kind for Greetings {
     const QUEUE: &'static str = "Greeting";
     fn register(&self, view: &mut View) {
         let _ = view.watch::<GreetingRecord>().wake(wake);
-        let owners = |note: &NoteRecord| note.meta.owners.iter().map(|o| o.uid.clone()).collect();
+        let owners = |note: &NoteRecord| note.meta.owners.iter().map(|o| (&o.uid).into()).collect();
         let _ = view.watch::<NoteRecord>().index(BY_OWNER, owners).wake(wake);
     }
     async fn fetch(&self, _: &Pass, _: &GreetingRecord) -> Result<(), Failure> {
@@ -143,7 +143,7 @@ impl Kind for Greetings {
     }
     fn observe<'v>(&self, view: &'v View, greeting: &'v GreetingRecord, (): &'v ()) -> Self::Observation<'v> {
         let Meta { key, uid, .. } = &greeting.meta;
-        let own = view.by::<NoteRecord>(BY_OWNER, key.namespace(), uid);
+        let own = view.by::<NoteRecord>(BY_OWNER, key.namespace(), uid.into());
         (own.map(AsRef::as_ref).collect(), view.get::<NoteRecord>(key).is_some())
     }
     fn plan(

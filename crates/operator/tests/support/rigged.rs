@@ -154,7 +154,7 @@ impl Kind for Rigged {
                 let latest = change.latest().filter(|_| !same);
                 Vec::from_iter(latest.map(|g| Wake::now(Self::NAME, g.meta.key.clone(), Why::UPDATE)))
             });
-            let owners = |note: &NoteRecord| note.meta.owners.iter().map(|o| o.uid.clone()).collect();
+            let owners = |note: &NoteRecord| note.meta.owners.iter().map(|o| (&o.uid).into()).collect();
             let _ = view.watch::<NoteRecord>().index("owner", owners).wake(|_, change| {
                 let key = change.latest().map(|note| note.meta.key.clone());
                 Vec::from_iter(key.map(|key| Wake::now(Self::NAME, key, Why::UPDATE)))

@@ -5,13 +5,12 @@
 //! does besides is [`World::restore`]: somebody brings etcd back from a backup.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::api::{DynamicObject, TypeMeta};
 use serde_json::json;
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Text};
 use usher_operator::record::{ApiType, Meta, Record};
 use usher_operator::view::Event;
 
@@ -32,7 +31,7 @@ const fn api_type(kind: &'static str, plural: &'static str) -> ApiType {
 pub struct Thing<const T: usize> {
     pub meta: Meta,
     pub value: u64,
-    pub groups: Vec<Arc<str>>,
+    pub groups: Vec<Text>,
 }
 
 impl<const T: usize> Record for Thing<T> {
@@ -44,7 +43,7 @@ impl<const T: usize> Record for Thing<T> {
         Ok(Self {
             meta,
             value: spec["value"].as_u64().ok_or("spec.value is no number")?,
-            groups: groups.iter().filter_map(|g| g.as_str()).map(Arc::from).collect(),
+            groups: groups.iter().filter_map(|g| g.as_str()).map(Text::from).collect(),
         })
     }
 

@@ -17,7 +17,7 @@ fn judge(view: &usher_operator::view::View, world: &World, settled: bool) -> Res
         let parent = child.meta.key.sibling(&owner.name).unwrap();
         let since = view.entry::<Thing<0>>(&child.meta.key).unwrap().first_seen;
         let gone = view.absent_for_good::<Thing<1>>(&parent, &owner.uid, since);
-        let lives = world.lives(owner.uid.trim_start_matches("uid-").parse().unwrap());
+        let lives = world.lives(owner.uid.to_string().trim_start_matches("uid-").parse().unwrap());
         prop_assert!(
             !(gone && lives),
             "{} of {} lives, and is said to be gone",

@@ -85,8 +85,11 @@ fn an_unreadable_successor_does_not_keep_the_record_of_its_predecessor() {
     list(&mut view, &[object(0, 1, 1)], 1);
     list(&mut view, &[unreadable(0, 2, 3)], 3);
     assert!(view.get::<Thing<0>>(&key(0)).is_none());
-    assert!(view.absent_for_good::<Thing<0>>(&key(0), "uid-1", u64::MAX));
-    assert!(!view.absent_for_good::<Thing<0>>(&key(0), "uid-2", 0), "it exists");
+    assert!(view.absent_for_good::<Thing<0>>(&key(0), &"uid-1".into(), u64::MAX));
+    assert!(
+        !view.absent_for_good::<Thing<0>>(&key(0), &"uid-2".into(), 0),
+        "it exists"
+    );
 }
 
 #[test]
@@ -127,7 +130,7 @@ fn a_type_nobody_watches_is_ignored() {
     assert!(outcome.wakes.is_empty() && outcome.touched.is_empty());
     assert!(view.get::<Thing<0>>(&key(0)).is_none());
     assert!(
-        !view.absent_for_good::<Thing<0>>(&key(0), "uid-1", 0),
+        !view.absent_for_good::<Thing<0>>(&key(0), &"uid-1".into(), 0),
         "nothing is known of it"
     );
 }

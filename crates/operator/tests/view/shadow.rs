@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Text, Uid};
 use usher_operator::queue::Why;
 use usher_operator::record::Record;
 use usher_operator::view::{Change, View, Wake};
@@ -14,7 +14,7 @@ use super::world::{Object, TYPES, Thing, Told, World};
 pub const BY_GROUP: &str = "group";
 
 /// An object version as changes speak of it: uid and revision.
-type Version = (Arc<str>, u64);
+type Version = (Uid, u64);
 /// Key, what it was, what it is.
 type Seen = (usize, ObjectKey, Option<Version>, Option<Version>);
 
@@ -24,7 +24,7 @@ pub struct Journal(Vec<Seen>);
 
 /// Number of records and sum of their values per type and group.
 #[derive(Debug, Default, PartialEq)]
-pub struct Tally(BTreeMap<(usize, Arc<str>), (i64, i64)>);
+pub struct Tally(BTreeMap<(usize, Text), (i64, i64)>);
 
 impl Tally {
     fn add<const T: usize>(&mut self, thing: &Thing<T>, sign: i64) {
@@ -81,7 +81,7 @@ fn wake<const T: usize>(view: &View, change: &Change<Thing<T>>) -> Vec<Wake> {
     vec![Wake::now(TYPES[T].kind, key, why)]
 }
 
-fn groups<const T: usize>(thing: &Thing<T>) -> Vec<Arc<str>> {
+fn groups<const T: usize>(thing: &Thing<T>) -> Vec<Text> {
     thing.groups.clone()
 }
 
@@ -210,8 +210,8 @@ impl Shadow {
             let read = Thing::<T>::read(thing.meta.clone(), &object.dynamic());
             prop_assert_eq!(read.as_ref(), Ok(&**thing));
             prop_assert_eq!(
-                (&*object.uid(), object.revision),
-                (&*thing.meta.uid, thing.meta.revision)
+                (object.uid(), object.revision),
+                (thing.meta.uid.to_string(), thing.meta.revision)
             );
             prop_assert_eq!(self.view.get::<Thing<T>>(&object.key), Some(thing));
         }
@@ -223,13 +223,13 @@ impl Shadow {
             for group in ["red", "green", "blue", "none"] {
                 let found: Vec<_> = self
                     .view
-                    .by::<Thing<T>>(BY_GROUP, namespace, group)
+                    .by::<Thing<T>>(BY_GROUP, namespace, group.into())
                     .map(version)
                     .collect();
                 let expected: Vec<_> = shown
                     .iter()
                     .filter(|o| o.key.namespace() == namespace && o.content.groups.contains(&group))
-                    .map(|o| (Arc::from(o.uid()), o.revision))
+                    .map(|o| (Uid::from(o.uid().as_str()), o.revision))
                     .collect();
                 prop_assert_eq!(found, expected, "index of {} in {}", group, namespace);
             }
@@ -254,7 +254,7 @@ fn changes(
     after: &BTreeMap<ObjectKey, Object>,
     news: &[Seen],
 ) -> Result<(), TestCaseError> {
-    let version = |object: &Object| -> Version { (Arc::from(object.uid()), object.revision) };
+    let version = |object: &Object| -> Version { (Uid::from(object.uid().as_str()), object.revision) };
     let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let mut told = 0;
     for key in keys {

@@ -11,10 +11,9 @@ mod world;
 mod sequences;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use proptest::prelude::*;
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Uid};
 use usher_operator::record::{Meta, Record};
 use usher_operator::view::{Outcome, View};
 use usher_operator::written::{Expect, Reader, Written};
@@ -272,8 +271,8 @@ impl Lab {
         Ok(stored.is_some())
     }
 
-    fn meta(&self, of: usize, at: &ObjectKey) -> Option<(Arc<str>, u64)> {
-        fn version<R: Record>(view: &View, at: &ObjectKey) -> Option<(Arc<str>, u64)> {
+    fn meta(&self, of: usize, at: &ObjectKey) -> Option<(Uid, u64)> {
+        fn version<R: Record>(view: &View, at: &ObjectKey) -> Option<(Uid, u64)> {
             let meta: &Meta = view.get::<R>(at)?.meta();
             Some((meta.uid.clone(), meta.revision))
         }

@@ -157,7 +157,7 @@ async fn share(hands: &impl Hands, claim: &ClaimRecord, key: &ObjectKey) -> Resu
         .owner_references
         .iter()
         .flatten()
-        .filter(|owner| owner.uid != *claim.meta.uid)
+        .filter(|owner| !claim.meta.uid.is(&owner.uid))
         .filter_map(|owner| serde_json::to_value(owner).ok())
         .collect();
     owners.push(objects::sharer(claim));
@@ -171,7 +171,7 @@ async fn confirm_loss(hands: &impl Hands, claim: &ClaimRecord, pool: &ObjectKey,
         let held = subnet.cidr == cidr && subnet.pool == claim.pool && !subnet.withdrawn();
         held && (subnet.meta.owned_by(uid) || (subnet.by_hand() && subnet.cluster_id == claim.cluster_id))
     };
-    let known = claim.status.subnet_ref.clone();
+    let known = claim.subnet_ref().map(str::to_owned);
     let names = known.into_iter().chain(objects::subnet_names(pool.name(), cidr, uid));
     let names: std::collections::BTreeSet<String> = names.collect();
     for key in names.iter().filter_map(|name| pool.sibling(name)) {
@@ -183,8 +183,9 @@ async fn confirm_loss(hands: &impl Hands, claim: &ClaimRecord, pool: &ObjectKey,
     }
     let rivals: Vec<ObjectKey> = hands.view(|view| {
         let account = view.derived::<Ledger>().and_then(|ledger| ledger.account(pool));
-        let seats = account.into_iter().flat_map(|account| account.overlapping(cidr, ""));
-        seats.filter(|seat| seat.settled).map(|seat| seat.key.clone()).collect()
+        let subnets = account.into_iter().flat_map(|account| account.overlapping(cidr, None));
+        let settled = subnets.filter(|subnet| subnet.settled());
+        settled.map(|subnet| subnet.meta.key.clone()).collect()
     });
     let mut taken_by = None;
     for key in rivals {

@@ -6,7 +6,7 @@ pub mod pool_claim;
 pub mod subnet;
 
 use kube::api::DynamicObject;
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Uid};
 use usher_operator::error::Failure;
 use usher_operator::hands::Hands;
 use usher_operator::queue::Why;
@@ -59,13 +59,13 @@ fn wake(kind: &'static str, key: &ObjectKey, why: &'static str) -> Wake {
 }
 
 /// Whether an object names an owner of this uid.
-fn owned_by(object: &DynamicObject, uid: &str) -> bool {
+fn owned_by(object: &DynamicObject, uid: &Uid) -> bool {
     object
         .metadata
         .owner_references
         .iter()
         .flatten()
-        .any(|owner| owner.uid == uid)
+        .any(|owner| uid.is(&owner.uid))
 }
 
 fn name_of(object: &DynamicObject) -> &str {

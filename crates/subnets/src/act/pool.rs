@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use kube::api::DynamicObject;
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Text, Uid};
 use usher_operator::error::Failure;
 use usher_operator::hands::Hands;
 use usher_operator::record;
@@ -94,7 +94,7 @@ fn keeps(object: &DynamicObject, pool: &str) -> bool {
 }
 
 /// Whether the Subnet of a grant exists, by a quorum read (R29).
-async fn exists(hands: &impl Hands, pool: &ObjectKey, uid: &str, cidr: IpNet) -> Result<bool, Failure> {
+async fn exists(hands: &impl Hands, pool: &ObjectKey, uid: &Uid, cidr: IpNet) -> Result<bool, Failure> {
     for name in objects::subnet_names(pool.name(), cidr, uid) {
         let Some(key) = pool.sibling(&name) else { continue };
         if hands
@@ -132,7 +132,7 @@ async fn create_holder(hands: &impl Hands, pool: &PoolRecord, parent: &ObjectKey
 async fn confirm_holder(hands: &impl Hands, pool: &PoolRecord, holder: &ObjectKey) -> Result<(), Failure> {
     let object = hands.get(SUBNETS, holder).await?;
     let subnet = object.and_then(|object| record::read::<SubnetRecord>(&object).ok());
-    let Some(subnet) = subnet.filter(|subnet| holder::stands(subnet, &pool.meta, pool.holder_id())) else {
+    let Some(subnet) = subnet.filter(|subnet| holder::stands(subnet, &pool.meta, &pool.holder_id())) else {
         // The view is behind; its news wakes the pool.
         return Err(Failure::Conflict {
             object: format!("Subnet {holder}"),
@@ -167,7 +167,7 @@ async fn adopt(hands: &impl Hands, subnets: &[ObjectKey]) -> Result<(), Failure>
 }
 
 /// R50, first half: what the API server has is what the view must have seen before the map is counted anew.
-async fn list_for_recount(hands: &impl Hands, pool: &PoolRecord, trigger: &Arc<str>) -> Result<(), Failure> {
+async fn list_for_recount(hands: &impl Hands, pool: &PoolRecord, trigger: &Text) -> Result<(), Failure> {
     let (key, at) = (&pool.meta.key, hands.now());
     let since = hands.view(|view| view.seen());
     let newest = |objects: Vec<DynamicObject>| {
@@ -190,14 +190,14 @@ async fn list_for_recount(hands: &impl Hands, pool: &PoolRecord, trigger: &Arc<s
 }
 
 /// R50, second half: the map is counted anew from the records, compared, and put in the old one's place.
-fn recalculate(hands: &impl Hands, pool: &PoolRecord, trigger: &Arc<str>) {
+fn recalculate(hands: &impl Hands, pool: &PoolRecord, trigger: &Text) {
     let (key, at) = (&pool.meta.key, hands.now());
     let differences = hands.change(|view| {
         let fresh = view.derived::<Ledger>().and_then(|ledger| {
             let account = ledger.account(key)?;
             let pool = view.get::<PoolRecord>(key)?;
-            let subnets = view.by::<SubnetRecord>(BY_POOL, key.namespace(), key.name());
-            let claims = view.by::<ClaimRecord>(BY_POOL, key.namespace(), key.name());
+            let subnets = view.by::<SubnetRecord>(BY_POOL, key.namespace(), key.name().into());
+            let claims = view.by::<ClaimRecord>(BY_POOL, key.namespace(), key.name().into());
             let fresh = account.rebuilt(pool, ledger.base(pool), subnets, claims);
             let differences = account.differences(&fresh);
             Some((fresh, differences))
@@ -232,7 +232,7 @@ fn check_slice(hands: &impl Hands, pool: &PoolRecord) {
             let account = ledger.account(key)?;
             let cursor = account.recalculation.cursor.as_ref();
             let rest = view
-                .by::<SubnetRecord>(BY_POOL, key.namespace(), key.name())
+                .by::<SubnetRecord>(BY_POOL, key.namespace(), key.name().into())
                 .skip_while(|subnet| cursor.is_some_and(|cursor| subnet.meta.key <= *cursor));
             let slice: Vec<&Arc<SubnetRecord>> = rest.take(SLICE).collect();
             let last = slice

@@ -43,7 +43,7 @@ async fn create_child(hands: &impl Hands, claim: &PoolClaimRecord) -> Result<(),
     let found = hands.view(|view| {
         let ledger = view.derived::<Ledger>()?;
         let holders = ledger
-            .holders(&claim.meta.uid)
+            .holders(&claim.meta.uid.to_string())
             .filter_map(|key| view.get::<SubnetRecord>(key));
         let cidr = holders
             .filter(|holder| holder.settled())

@@ -35,7 +35,7 @@ pub async fn step(hands: &impl Hands, subnet: &SubnetRecord, step: &SubnetStep) 
         }
         SubnetStep::ConfirmOwner { kind, owner, uid } => {
             let there = hands.get(*kind, owner).await?;
-            if there.is_some_and(|object| object.metadata.uid.as_deref() == Some(uid)) {
+            if there.is_some_and(|object| object.metadata.uid.as_deref().is_some_and(|there| uid.is(there))) {
                 // It lives: its watch event is on the way and wakes this Subnet.
                 return Ok(());
             }
@@ -86,7 +86,9 @@ async fn confirm_pool(hands: &impl Hands, pool: &ObjectKey) -> Result<(), Failur
         let candidates = account
             .into_iter()
             .flat_map(|a| a.candidates.iter().filter_map(|uid| a.subnets.get(uid)));
-        candidates.map(|seat| wake(SUBNET, &seat.key, "confirmed")).collect()
+        candidates
+            .map(|subnet| wake(SUBNET, &subnet.meta.key, "confirmed"))
+            .collect()
     });
     let now = hands.now();
     note(hands, waiting, |answers| answers.answer_pool(pool, sent, answer, now));

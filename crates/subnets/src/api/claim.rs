@@ -1,9 +1,11 @@
 //! SubnetClaim: somebody wants a block of a pool.
 
+use ipnet::IpNet;
+use jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use usher_engine::Condition;
+use usher_engine::{Condition, Conditions};
 
 /// What a SubnetClaim asks for.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -82,4 +84,33 @@ pub struct SubnetClaimStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+impl SubnetClaimStatus {
+    /// Of a claim that has its block, and has had it since then.
+    pub fn bound(generation: i64, cidr: IpNet, pool: &str, subnet: &str, since: Timestamp) -> Self {
+        Self::bound_beside(Conditions::default(), generation, cidr, pool, subnet, since)
+    }
+
+    /// The same, with what was said of it before.
+    pub fn bound_beside(
+        mut conditions: Conditions,
+        generation: i64,
+        cidr: IpNet,
+        pool: &str,
+        subnet: &str,
+        now: Timestamp,
+    ) -> Self {
+        let message = format!("{cidr} of pool {pool} is allocated");
+        conditions.set("Ready", true, "Allocated", message, generation, now);
+        conditions.remove("Stalled");
+        Self {
+            observed_generation: Some(generation),
+            phase: Some(ClaimPhase::Bound),
+            allocated_cidr: Some(cidr.to_string()),
+            subnet_ref: Some(subnet.to_owned()),
+            message: None,
+            conditions: conditions.into_vec(),
+        }
+    }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Text, Uid};
 
 use super::line::{Line, Unserved};
 use super::recount::Recalculation;
+use super::roll::Roll;
 use crate::api::FINALIZER;
 use crate::plan::map::AddressMap;
 use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
@@ -17,13 +18,13 @@ use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// A Subnet, by uid.
-    Subnet(Arc<str>),
+    Subnet(Uid),
     /// A Bound claim, by uid: its range stays held even if somebody forces its Subnet away.
-    Claim(Arc<str>),
+    Claim(Uid),
     /// A grant whose Subnet is not in view yet, by claim uid.
-    Grant(Arc<str>),
+    Grant(Uid),
     /// A Subnet's name that is taken by an object not in view yet.
-    Unseen(Arc<str>),
+    Unseen(Box<str>),
     /// The pool's own exclusion.
     Excluded,
 }
@@ -38,7 +39,7 @@ pub struct Grant {
     /// The claim's generation it was made for.
     pub generation: i64,
     /// Whom it is for.
-    pub cluster_id: Arc<str>,
+    pub cluster_id: Text,
     /// When it was made.
     pub at: Timestamp,
     /// The create request was sent: it may take effect at any time from then on.
@@ -51,7 +52,7 @@ pub struct Account {
     /// The map, while the pool is in view.
     pub map: Option<AddressMap<Holder>>,
     /// Grants by claim uid.
-    pub grants: BTreeMap<Arc<str>, Grant>,
+    pub grants: BTreeMap<Uid, Grant>,
     /// When the last one was made.
     pub last_grant: Option<Timestamp>,
     /// Who waits.
@@ -59,7 +60,7 @@ pub struct Account {
     /// The block kept for a claim that waited too long (R15).
     pub target: Option<Target>,
     /// Subnets that hold a range, by uid.
-    pub subnets: BTreeMap<Arc<str>, Seat>,
+    pub subnets: Roll<SubnetRecord>,
     /// How many of them are Allocated or Released.
     pub settled: usize,
     /// Pairs of those that overlap. Only data from before Usher can have them.
@@ -69,37 +70,37 @@ pub struct Account {
     /// How many of them lie in what the pool excludes.
     pub excluded_in_use: usize,
     /// Settled Subnets that met another one on their range, by uid; some may be alone by now.
-    pub doubles: BTreeSet<Arc<str>>,
+    pub doubles: BTreeSet<Uid>,
     /// Settled Subnets of claims that lack our finalizer: made by upstream (R38).
-    pub unadopted: BTreeSet<Arc<str>>,
+    pub unadopted: BTreeSet<Uid>,
     /// Subnets that ask for no range at present, by uid. They may come back.
-    pub withdrawn: BTreeMap<Arc<str>, Seat>,
+    pub withdrawn: Roll<SubnetRecord>,
     /// Ranges of holders that wait for room, by uid: they were promised, and go before the queue (R16).
-    pub awaited: BTreeMap<Arc<str>, IpNet>,
+    pub awaited: BTreeMap<Uid, IpNet>,
     /// Subnets whose commit was answered, while their echo is under way: subnet uid to claim uid.
-    pub committed: BTreeMap<Arc<str>, Arc<str>>,
+    pub committed: BTreeMap<Uid, Uid>,
     /// Claims whose Subnet the API server refused, by uid: they hold nothing and do not wait, until they ask again.
-    pub refused: BTreeMap<Arc<str>, Refusal>,
+    pub refused: BTreeMap<Uid, Refusal>,
     /// Names of Subnets that are taken by objects not in view, with the range we wanted.
-    pub unseen: BTreeMap<Arc<str>, IpNet>,
+    pub unseen: BTreeMap<Box<str>, IpNet>,
     /// The recalculation under way, or the last one (R50).
     pub recalculation: Recalculation,
-    /// Bound claims by uid, with their range.
-    pub(super) claims: BTreeMap<Arc<str>, (IpNet, ObjectKey)>,
+    /// Bound claims by uid.
+    pub(super) claims: Roll<ClaimRecord>,
     pub(super) excluded: Vec<IpNet>,
     /// Claims that have a Subnet in view, with how many: they do not wait.
-    pub(super) placed: BTreeMap<Arc<str>, usize>,
+    pub(super) placed: BTreeMap<Uid, u32>,
     /// ClusterIDs with the uid of whoever has them: a Subnet, or a claim with a grant (R11).
-    pub(super) taken: BTreeSet<(Arc<str>, Arc<str>)>,
+    pub(super) taken: BTreeSet<(Text, Uid)>,
     /// Subnets that have no range yet, by uid.
-    pub candidates: BTreeSet<Arc<str>>,
+    pub candidates: BTreeSet<Uid>,
 }
 
 /// A block that nothing else is granted in, until its claim has it (R15).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The claim's uid.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// The block.
     pub cidr: IpNet,
     /// Since when.
@@ -115,22 +116,9 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// One Subnet that holds a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
-    /// Its key.
-    pub key: ObjectKey,
-    /// Its range.
-    pub cidr: IpNet,
-    /// Whom it is for.
-    pub cluster_id: Arc<str>,
-    /// Allocated or Released.
-    pub settled: bool,
-}
-
 impl Account {
     /// Promises `cidr` to a claim, if it still waits and the range is still free. Says whether it now has the grant.
-    pub fn grant(&mut self, uid: &Arc<str>, wanted: Grant) -> bool {
+    pub fn grant(&mut self, uid: &Uid, wanted: Grant) -> bool {
         let (cidr, generation) = (wanted.cidr, wanted.generation);
         if let Some(grant) = self.grants.get(uid) {
             return grant.cidr == cidr && grant.generation == generation;
@@ -155,7 +143,7 @@ impl Account {
     }
 
     /// Takes a grant back; the claim, if it is still there, has its old place in the queue again.
-    pub fn revoke(&mut self, uid: &Arc<str>) {
+    pub fn revoke(&mut self, uid: &Uid) {
         if let Some(grant) = self.grants.remove(uid) {
             if let Some(map) = &mut self.map {
                 map.release(grant.cidr, &Holder::Grant(uid.clone()));
@@ -166,19 +154,19 @@ impl Account {
     }
 
     /// A Subnet or grant of this clusterID more; whoever else asks for it shares, and does not wait for room.
-    pub(super) fn take(&mut self, cluster_id: &Arc<str>, by: &Arc<str>) {
+    pub(super) fn take(&mut self, cluster_id: &Text, by: &Uid) {
         self.taken.insert((cluster_id.clone(), by.clone()));
         self.line_up_all(cluster_id);
     }
 
-    fn untake(&mut self, cluster_id: &Arc<str>, by: &Arc<str>) {
+    fn untake(&mut self, cluster_id: &Text, by: &Uid) {
         self.taken.remove(&(cluster_id.clone(), by.clone()));
         self.line_up_all(cluster_id);
     }
 
     /// Whoever has this clusterID (R11): uids of Subnets, and of claims with a grant.
-    fn takers(&self, cluster_id: &str) -> impl Iterator<Item = &Arc<str>> {
-        let from: (Arc<str>, Arc<str>) = (cluster_id.into(), "".into());
+    fn takers(&self, cluster_id: &str) -> impl Iterator<Item = &Uid> {
+        let from = (cluster_id.into(), Uid::NIL);
         let all = self.taken.range(from..);
         all.take_while(move |(id, _)| &**id == cluster_id).map(|(_, uid)| uid)
     }
@@ -189,12 +177,12 @@ impl Account {
     }
 
     /// The Subnets of this clusterID that hold a range, or ask for one.
-    pub fn of_cluster(&self, cluster_id: &str) -> impl Iterator<Item = &Seat> {
+    pub fn of_cluster(&self, cluster_id: &str) -> impl Iterator<Item = &Arc<SubnetRecord>> {
         self.takers(cluster_id).filter_map(|uid| self.subnets.get(uid))
     }
 
     /// The API server refused the claim's Subnet: its grant goes back, and it stands aside.
-    pub fn refuse(&mut self, uid: &Arc<str>, refusal: Refusal) {
+    pub fn refuse(&mut self, uid: &Uid, refusal: Refusal) {
         if self.line.knows(uid) {
             self.refused.insert(uid.clone(), refusal);
         }
@@ -202,7 +190,7 @@ impl Account {
     }
 
     /// A refused claim asks again, in its old place.
-    pub fn queue_again(&mut self, uid: &Arc<str>) {
+    pub fn queue_again(&mut self, uid: &Uid) {
         self.refused.remove(uid);
         self.line_up(uid);
     }
@@ -211,7 +199,7 @@ impl Account {
     ///
     /// A name that is in view already needs no such note.
     pub fn hold_unseen(&mut self, name: &str, cidr: IpNet) {
-        let name: Arc<str> = name.into();
+        let name: Box<str> = name.into();
         if self.unseen.insert(name.clone(), cidr).is_none()
             && let Some(map) = &mut self.map
         {
@@ -220,12 +208,12 @@ impl Account {
     }
 
     /// Subnets other than `except` that hold a range overlapping `cidr`.
-    pub fn overlapping(&self, cidr: IpNet, except: &str) -> impl Iterator<Item = &Seat> {
+    pub fn overlapping(&self, cidr: IpNet, except: Option<&Uid>) -> impl Iterator<Item = &Arc<SubnetRecord>> {
         self.map
             .iter()
             .flat_map(move |map| map.overlapping(cidr))
             .filter_map(move |(_, holder)| match holder {
-                Holder::Subnet(uid) if &**uid != except => self.subnets.get(uid),
+                Holder::Subnet(uid) if Some(uid) != except => self.subnets.get(uid),
                 _ => None,
             })
     }
@@ -236,17 +224,17 @@ impl Account {
             .iter()
             .flat_map(move |map| map.overlapping(cidr))
             .filter_map(|(_, holder)| match holder {
-                Holder::Claim(uid) => self.claims.get(uid).map(|(_, key)| key),
+                Holder::Claim(uid) => self.claims.get(uid).map(|claim| &claim.meta.key),
                 _ => None,
             })
     }
 
     /// One pair of settled Subnets that overlap.
-    pub fn a_double(&self) -> Option<(&Seat, &Seat)> {
+    pub fn a_double(&self) -> Option<(&SubnetRecord, &SubnetRecord)> {
         self.doubles.iter().find_map(|uid| {
-            let seat = self.subnets.get(uid).filter(|seat| seat.settled)?;
-            let other = self.overlapping(seat.cidr, uid).find(|other| other.settled)?;
-            Some((seat, other))
+            let subnet = self.subnets.get(uid).filter(|subnet| subnet.settled())?;
+            let other = self.overlapping(subnet.cidr, Some(uid)).find(|other| other.settled())?;
+            Some((&**subnet, &**other))
         })
     }
 
@@ -265,36 +253,30 @@ impl Account {
     }
 
     /// Whether a Subnet of this claim is in view, be it on its way out.
-    pub fn has_subnet_of(&self, claim: &str) -> bool {
+    pub fn has_subnet_of(&self, claim: &Uid) -> bool {
         self.placed.contains_key(claim)
     }
 
-    pub(super) fn enter(&mut self, subnet: &SubnetRecord) {
+    pub(super) fn enter(&mut self, subnet: &Arc<SubnetRecord>) {
         let uid = &subnet.meta.uid;
         if subnet.settled() {
             self.committed.remove(uid);
         }
-        let seat = Seat {
-            key: subnet.meta.key.clone(),
-            cidr: subnet.cidr,
-            cluster_id: subnet.cluster_id.clone(),
-            settled: subnet.settled(),
-        };
         if subnet.settled() && !subnet.by_hand() && !subnet.meta.has_finalizer(FINALIZER) {
             self.unadopted.insert(uid.clone());
         } else {
             self.unadopted.remove(uid);
         }
-        if subnet.withdrawn() && subnet.child.is_some() && subnet.meta.deleting.is_none() {
+        if subnet.withdrawn() && subnet.child().is_some() && subnet.meta.deleting.is_none() {
             self.awaited.insert(uid.clone(), subnet.cidr);
         } else {
             self.awaited.remove(uid);
         }
         if subnet.withdrawn() {
-            self.withdrawn.insert(uid.clone(), seat);
-            self.set_seat(uid, None);
+            self.withdrawn.put(subnet.clone());
+            self.seat(uid, None);
         } else {
-            self.set_seat(uid, Some(seat));
+            self.seat(uid, Some(subnet));
             self.withdrawn.remove(uid);
         }
         // The Subnet speaks for itself now.
@@ -313,7 +295,7 @@ impl Account {
             self.withdrawn.remove(uid);
             self.unadopted.remove(uid);
             self.awaited.remove(uid);
-            self.set_seat(uid, None);
+            self.seat(uid, None);
             self.clear_unseen(old.meta.key.name());
         }
         if let Some(claim) = old.claim_uid()
@@ -328,9 +310,9 @@ impl Account {
     }
 
     /// The one place where Subnets enter and leave the map; the running counters follow.
-    fn set_seat(&mut self, uid: &Arc<str>, new: Option<Seat>) {
+    fn seat(&mut self, uid: &Uid, new: Option<&Arc<SubnetRecord>>) {
         let old = self.subnets.remove(uid);
-        if let Some(old) = old.as_ref().filter(|seat| seat.settled) {
+        if let Some(old) = old.as_ref().filter(|subnet| subnet.settled()) {
             let weight = self.weigh(uid, old);
             self.settled = self.settled.saturating_sub(1);
             self.overlaps = self.overlaps.saturating_sub(weight.overlaps);
@@ -338,7 +320,7 @@ impl Account {
             self.excluded_in_use = self.excluded_in_use.saturating_sub(weight.excluded);
             self.doubles.remove(uid);
         }
-        let (was, is) = (old.as_ref().map(|seat| seat.cidr), new.as_ref().map(|seat| seat.cidr));
+        let (was, is) = (old.as_ref().map(|subnet| subnet.cidr), new.map(|subnet| subnet.cidr));
         if was != is
             && let Some(map) = &mut self.map
         {
@@ -349,34 +331,34 @@ impl Account {
                 map.release(cidr, &Holder::Subnet(uid.clone()));
             }
         }
-        if let Some(seat) = &new {
-            if seat.settled {
-                let weight = self.weigh(uid, seat);
+        if let Some(subnet) = new {
+            if subnet.settled() {
+                let weight = self.weigh(uid, subnet);
                 self.settled += 1;
                 self.add(uid, weight);
             }
-            self.subnets.insert(uid.clone(), seat.clone());
+            self.subnets.put(subnet.clone());
         }
         let (was, is) = (
-            old.map(|seat| seat.cluster_id),
-            new.as_ref().map(|seat| &seat.cluster_id),
+            old.as_ref().map(|subnet| &subnet.cluster_id),
+            new.map(|subnet| &subnet.cluster_id),
         );
-        if was.as_ref() != is {
+        if was != is {
             if let Some(id) = is {
                 self.take(id, uid);
             }
             if let Some(id) = was {
-                self.untake(&id, uid);
+                self.untake(id, uid);
             }
         }
-        if new.is_some_and(|seat| !seat.settled) {
+        if new.is_some_and(|subnet| !subnet.settled()) {
             self.candidates.insert(uid.clone());
         } else {
             self.candidates.remove(uid);
         }
     }
 
-    fn add(&mut self, uid: &Arc<str>, weight: Weight) {
+    fn add(&mut self, uid: &Uid, weight: Weight) {
         self.overlaps += weight.overlaps;
         self.out_of_range += weight.outside;
         self.excluded_in_use += weight.excluded;
@@ -385,13 +367,16 @@ impl Account {
         }
     }
 
-    /// What one settled seat adds to the counters.
-    fn weigh(&self, uid: &str, seat: &Seat) -> Weight {
+    /// What one settled Subnet adds to the counters.
+    fn weigh(&self, uid: &Uid, subnet: &SubnetRecord) -> Weight {
         let Some(map) = &self.map else { return Weight::default() };
-        let excluded = self.excluded.iter().any(|e| overlap(*e, seat.cidr));
+        let excluded = self.excluded.iter().any(|e| overlap(*e, subnet.cidr));
         Weight {
-            overlaps: self.overlapping(seat.cidr, uid).filter(|other| other.settled).count(),
-            outside: usize::from(!map.base().contains(&seat.cidr)),
+            overlaps: self
+                .overlapping(subnet.cidr, Some(uid))
+                .filter(|other| other.settled())
+                .count(),
+            outside: usize::from(!map.base().contains(&subnet.cidr)),
             excluded: usize::from(excluded),
         }
     }
@@ -425,11 +410,13 @@ impl Account {
     /// A new map from what is known.
     fn draw(&self, base: IpNet) -> AddressMap<Holder> {
         let mut map = AddressMap::new(base);
-        for (uid, seat) in &self.subnets {
-            map.hold(seat.cidr, Holder::Subnet(uid.clone()));
+        for subnet in self.subnets.iter() {
+            map.hold(subnet.cidr, Holder::Subnet(subnet.meta.uid.clone()));
         }
-        for (uid, (cidr, _)) in &self.claims {
-            map.hold(*cidr, Holder::Claim(uid.clone()));
+        for claim in self.claims.iter() {
+            if let Some(cidr) = claim.bound() {
+                map.hold(cidr, Holder::Claim(claim.meta.uid.clone()));
+            }
         }
         for (uid, grant) in &self.grants {
             map.hold(grant.cidr, Holder::Grant(uid.clone()));
@@ -444,9 +431,9 @@ impl Account {
     fn recount(&mut self) {
         (self.overlaps, self.out_of_range, self.excluded_in_use) = (0, 0, 0);
         self.doubles.clear();
-        let settled = self.subnets.iter().filter(|(_, seat)| seat.settled);
+        let settled = self.subnets.iter().filter(|subnet| subnet.settled());
         let weights: Vec<_> = settled
-            .map(|(uid, seat)| (uid.clone(), self.weigh(uid, seat)))
+            .map(|subnet| (subnet.meta.uid.clone(), self.weigh(&subnet.meta.uid, subnet)))
             .collect();
         for (uid, weight) in weights {
             self.add(&uid, weight);
@@ -461,7 +448,7 @@ impl Account {
         self.excluded.clear();
         self.doubles.clear();
         (self.overlaps, self.out_of_range, self.excluded_in_use) = (0, 0, 0);
-        let unsent: Vec<Arc<str>> = self
+        let unsent: Vec<Uid> = self
             .grants
             .iter()
             .filter(|(_, g)| !g.sent)
@@ -472,11 +459,11 @@ impl Account {
         }
     }
 
-    pub(super) fn remember_claim(&mut self, claim: &ClaimRecord) {
+    pub(super) fn remember_claim(&mut self, claim: &Arc<ClaimRecord>) {
         let uid = &claim.meta.uid;
         if let Some(cidr) = claim.bound() {
-            let before = self.claims.insert(uid.clone(), (cidr, claim.meta.key.clone()));
-            if before.is_none_or(|(before, _)| before != cidr)
+            let before = self.claims.put(claim.clone()).and_then(|before| before.bound());
+            if before != Some(cidr)
                 && let Some(map) = &mut self.map
             {
                 map.hold(cidr, Holder::Claim(uid.clone()));
@@ -498,7 +485,7 @@ impl Account {
         if self.target.as_ref().is_some_and(|target| target.uid == *uid) {
             self.target = None;
         }
-        if let Some((cidr, _)) = self.claims.remove(uid)
+        if let Some(cidr) = self.claims.remove(uid).and_then(|before| before.bound())
             && let Some(map) = &mut self.map
         {
             map.release(cidr, &Holder::Claim(uid.clone()));
@@ -507,7 +494,7 @@ impl Account {
 
     /// Puts a claim where it belongs: in the queue if it is unserved, without Subnet and without grant, and nobody has
     /// its clusterID already; else out of it.
-    fn line_up(&mut self, uid: &Arc<str>) {
+    fn line_up(&mut self, uid: &Uid) {
         let Some(cluster_id) = self.line.get(uid).map(|unserved| unserved.cluster_id.clone()) else {
             return;
         };

@@ -1,10 +1,9 @@
 //! Who waits in one pool: claims that are not Bound, and those of them that stand in the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use jiff::Timestamp;
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Text, Uid};
 
 use crate::records::{Ask, ClaimRecord};
 
@@ -21,11 +20,11 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unserved {
     /// Its uid.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// Its generation.
     pub generation: i64,
     /// Whom it is for.
-    pub cluster_id: Arc<str>,
+    pub cluster_id: Text,
     /// What it asks for.
     pub ask: Ask,
     /// Its place, should it wait.
@@ -51,10 +50,10 @@ impl Unserved {
 #[derive(Debug, Clone, Default)]
 pub struct Line {
     /// Who waits, by what they ask for: only the head of each line needs to be looked at (R13).
-    waiting: BTreeMap<Ask, BTreeMap<Place, Arc<str>>>,
+    waiting: BTreeMap<Ask, BTreeMap<Place, Uid>>,
     count: usize,
-    unserved: BTreeMap<Arc<str>, Unserved>,
-    by_cluster: BTreeSet<(Arc<str>, Arc<str>)>,
+    unserved: BTreeMap<Uid, Unserved>,
+    by_cluster: BTreeSet<(Text, Uid)>,
 }
 
 impl Line {
@@ -77,30 +76,30 @@ impl Line {
     }
 
     /// Whether this claim has no range yet.
-    pub fn knows(&self, uid: &str) -> bool {
+    pub fn knows(&self, uid: &Uid) -> bool {
         self.unserved.contains_key(uid)
     }
 
-    pub(super) fn get(&self, uid: &str) -> Option<&Unserved> {
+    pub(super) fn get(&self, uid: &Uid) -> Option<&Unserved> {
         self.unserved.get(uid)
     }
 
     /// The claim, if it stands in the queue.
-    pub fn waits(&self, uid: &str) -> Option<&Unserved> {
+    pub fn waits(&self, uid: &Uid) -> Option<&Unserved> {
         let unserved = self.unserved.get(uid)?;
         let line = self.waiting.get(&unserved.ask)?;
         line.contains_key(&unserved.place).then_some(unserved)
     }
 
     /// How many stand in the queue before this claim, over all sizes. For people; O(queue).
-    pub fn ahead_of(&self, uid: &str) -> Option<usize> {
+    pub fn ahead_of(&self, uid: &Uid) -> Option<usize> {
         let place = &self.waits(uid)?.place;
         Some(self.waiting.values().map(|line| line.range(..place).count()).sum())
     }
 
     /// Claims of this clusterID that have no range yet, by uid.
-    pub(super) fn of_cluster(&self, cluster_id: &str) -> Vec<Arc<str>> {
-        let from: (Arc<str>, Arc<str>) = (cluster_id.into(), "".into());
+    pub(super) fn of_cluster(&self, cluster_id: &str) -> Vec<Uid> {
+        let from = (cluster_id.into(), Uid::NIL);
         let same = self.by_cluster.range(from..).take_while(|(id, _)| &**id == cluster_id);
         same.map(|(_, uid)| uid.clone()).collect()
     }
@@ -118,7 +117,7 @@ impl Line {
         self.unserved.insert(claim.uid.clone(), claim);
     }
 
-    pub(super) fn forget(&mut self, uid: &Arc<str>) {
+    pub(super) fn forget(&mut self, uid: &Uid) {
         self.stand(uid, false);
         if let Some(claim) = self.unserved.remove(uid) {
             self.by_cluster.remove(&(claim.cluster_id, claim.uid));
@@ -126,7 +125,7 @@ impl Line {
     }
 
     /// Puts a claim into the queue, or takes it out of it.
-    pub(super) fn stand(&mut self, uid: &Arc<str>, waits: bool) {
+    pub(super) fn stand(&mut self, uid: &Uid, waits: bool) {
         let Some(claim) = self.unserved.get(uid) else { return };
         if waits {
             let line = self.waiting.entry(claim.ask).or_default();

@@ -5,22 +5,24 @@
 //! One pass per pool at a time makes the map the single authority inside this process; overlap-freedom between processes
 //! is the commit rule's work (`plan/subnet.rs`).
 //!
-//! [`account`] is one pool's part, [`line`] its queue, [`recount`] holds it against the records (R50, R51).
+//! [`account`] is one pool's part, [`line`] its queue, [`roll`] its records by uid, [`recount`] holds it against the records (R50, R51).
 
 mod account;
 mod line;
 mod recount;
+mod roll;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Text, Uid};
 use usher_operator::view::Change;
 
-pub use account::{Account, Grant, Holder, Refusal, Seat, Target, overlap};
+pub use account::{Account, Grant, Holder, Refusal, Target, overlap};
 pub use line::{Line, Place, Unserved};
 pub use recount::{Asked, Difference, Done, Recalculation};
+pub use roll::Roll;
 
 use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
 
@@ -29,9 +31,9 @@ use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};
 pub struct Ledger {
     accounts: BTreeMap<ObjectKey, Account>,
     /// Child pools by the clusterID of their holder.
-    children: BTreeMap<Arc<str>, BTreeMap<ObjectKey, Arc<PoolRecord>>>,
+    children: BTreeMap<Text, BTreeMap<ObjectKey, Arc<PoolRecord>>>,
     /// Subnets that may hold a pool, by clusterID and uid.
-    holders: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Held>>,
+    holders: BTreeMap<Text, BTreeMap<Uid, Held>>,
 }
 
 /// A Subnet that may hold a pool: its key, and its range where it has that.
@@ -100,7 +102,7 @@ impl Ledger {
     }
 
     /// Subnets in view that may be the holder of a pool with this id.
-    pub fn holders(&self, id: &str) -> impl Iterator<Item = &ObjectKey> {
+    pub fn holders<'l>(&'l self, id: &str) -> impl Iterator<Item = &'l ObjectKey> + use<'l> {
         self.holders
             .get(id)
             .into_iter()
@@ -109,7 +111,7 @@ impl Ledger {
     }
 
     /// Pools in view whose holder has this clusterID.
-    pub fn children(&self, id: &str) -> impl Iterator<Item = &Arc<PoolRecord>> {
+    pub fn children<'l>(&'l self, id: &str) -> impl Iterator<Item = &'l Arc<PoolRecord>> + use<'l> {
         self.children.get(id).into_iter().flat_map(BTreeMap::values)
     }
 
@@ -120,7 +122,7 @@ impl Ledger {
         }
         let held = self
             .holders
-            .get(pool.holder_id())
+            .get(&pool.holder_id())
             .into_iter()
             .flat_map(BTreeMap::values);
         let mut ranges = held
@@ -135,15 +137,15 @@ impl Ledger {
             return;
         };
         if let Some(old) = change.old.as_deref()
-            && let Some(of_id) = self.children.get_mut(old.holder_id())
+            && let Some(of_id) = self.children.get_mut(&old.holder_id())
         {
             of_id.remove(&key);
             if of_id.is_empty() {
-                self.children.remove(old.holder_id());
+                self.children.remove(&old.holder_id());
             }
         }
         if let Some(new) = change.new.as_ref().filter(|pool| pool.is_child()) {
-            let of_id = self.children.entry(new.holder_id().clone()).or_default();
+            let of_id = self.children.entry(new.holder_id()).or_default();
             of_id.insert(key.clone(), new.clone());
         }
         let base = change.new.as_deref().map(|pool| self.base(pool));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
-use usher_engine::ObjectKey;
+use usher_engine::{ObjectKey, Text};
 
 use super::Ledger;
 use super::account::{Account, Holder};
@@ -34,7 +34,7 @@ pub struct Recalculation {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
     /// The request's value.
-    pub trigger: Arc<str>,
+    pub trigger: Text,
     /// When it began.
     pub at: Timestamp,
     /// The newest listed version of a Subnet and of a claim.
@@ -47,7 +47,7 @@ pub struct Asked {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Done {
     /// The request's value.
-    pub trigger: Arc<str>,
+    pub trigger: Text,
     /// When.
     pub at: Timestamp,
     /// How many holdings differed.
@@ -198,8 +198,8 @@ impl Account {
     /// comes first: of what is promised, the loss of one record alone gives nothing away.
     #[doc(hidden)]
     pub fn damage(&mut self) -> Option<IpNet> {
-        let promised: BTreeSet<IpNet> = self.claims.values().map(|(cidr, _)| *cidr).collect();
-        let seats = self.subnets.iter().map(|(uid, seat)| (uid.clone(), seat.cidr));
+        let promised: BTreeSet<IpNet> = self.claims.iter().filter_map(|claim| claim.bound()).collect();
+        let seats = self.subnets.iter().map(|subnet| (subnet.meta.uid.clone(), subnet.cidr));
         let (uid, cidr) = seats.min_by_key(|(_, cidr)| !promised.contains(cidr))?;
         let forgotten = self.map.as_mut()?.release(cidr, &Holder::Subnet(uid));
         forgotten.then_some(cidr)

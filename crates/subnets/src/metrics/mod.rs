@@ -12,14 +12,14 @@ mod scrape;
 pub use scrape::text;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use usher_engine::{Condition, ObjectKey};
+use usher_engine::{Condition, ObjectKey, Uid};
 use usher_operator::kind::Passed;
 use usher_operator::metrics::seconds;
 use usher_operator::queue::Why;
@@ -98,7 +98,7 @@ type Phases = [i64; 3];
 const PHASES: [&str; 3] = ["Pending", "Bound", "Error"];
 
 fn phase(claim: &ClaimRecord) -> usize {
-    match claim.status.phase {
+    match claim.phase() {
         Some(ClaimPhase::Pending) | None => 0,
         Some(ClaimPhase::Bound) => 1,
         Some(ClaimPhase::Error) => 2,
@@ -117,7 +117,7 @@ pub struct Tally {
     /// Only pools in view have an entry.
     pools: Mutex<BTreeMap<ObjectKey, PoolTally>>,
     /// How often each unbound claim found its name taken, by uid.
-    retries: Mutex<BTreeMap<Arc<str>, u32>>,
+    retries: Mutex<BTreeMap<Uid, u32>>,
 }
 
 /// What was counted of one pool.
@@ -257,7 +257,7 @@ pub fn claim_passed(view: &View, pass: &Passed<'_, Claims>) {
     };
     let told = Outcome::of(&plan.status);
     let (Some(outcome), Some(tally)) = (
-        told.filter(|_| told != Outcome::of(&claim.status)),
+        told.filter(|_| told != Outcome::of(&claim.status())),
         view.derived::<Tally>(),
     ) else {
         return;
@@ -313,14 +313,19 @@ pub fn subnet_passed(view: &View, pass: &Passed<'_, Subnets>) {
     }
     let pool = pass.key.sibling(&subnet.pool);
     let account = pool.and_then(|pool| view.derived::<Ledger>()?.account(&pool));
-    let contested = account.is_some_and(|account| account.overlapping(subnet.cidr, &subnet.meta.uid).next().is_some());
+    let contested = account.is_some_and(|account| {
+        account
+            .overlapping(subnet.cidr, Some(&subnet.meta.uid))
+            .next()
+            .is_some()
+    });
     if let Some(tally) = view.derived::<Tally>().filter(|_| contested) {
         tally.contests.inc();
     }
 }
 
 /// R28: the name of a claim's Subnet was taken, and the claim waits for another range.
-pub fn retried(view: &View, pool: &ObjectKey, claim: &Arc<str>) {
+pub fn retried(view: &View, pool: &ObjectKey, claim: &Uid) {
     let Some(tally) = view
         .derived::<Tally>()
         .filter(|_| view.get::<PoolRecord>(pool).is_some())

@@ -413,7 +413,7 @@ fn r28_retries_count_up_per_claim_and_start_over_when_it_is_bound() {
     world.pool("p", json!({"cidr": "10.0.0.0/16"}));
     let pool = ObjectKey::new("ns", "p").unwrap();
     world.claim("c", "p", json!({}));
-    let uid: Arc<str> = "ns/c".into();
+    let uid: usher_engine::Uid = "ns/c".into();
     for _ in 0..3 {
         retried(&world.view, &pool, &uid);
     }

@@ -150,7 +150,7 @@ pub(super) type ClaimPlan = Plan<ClaimStep, SubnetClaimStatus>;
 
 /// The decision.
 pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> ClaimPlan {
-    let keep = || Plan::report(claim.status.clone());
+    let keep = || Plan::report(claim.status());
     // As the garbage collector would; it may not be there.
     if claim.internal() && seen.orphaned {
         return match claim.meta.deleting {
@@ -195,8 +195,8 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> ClaimP
         .map(|s| s.meta.created)
         .or(seen.grant.map(|g| g.at))
         .unwrap_or(claim.meta.created);
-    let late = now.duration_since(begun) >= QUIET && (claim.status.phase.is_none() || is_served(seen));
-    let recovered = claim.status.phase == Some(ClaimPhase::Error);
+    let late = now.duration_since(begun) >= QUIET && (claim.phase().is_none() || is_served(seen));
+    let recovered = claim.phase() == Some(ClaimPhase::Error);
     let message = "a range is being placed for this claim";
     // Nothing is said that the next write overwrites anyway; but nobody waits in silence either.
     let plan = if late || recovered {
@@ -237,7 +237,7 @@ fn say(claim: &ClaimRecord, prospect: &Prospect, now: Timestamp) -> ClaimPlan {
             Plan::report(report(claim, ClaimPhase::Error, reason, message, now))
                 .finding(Finding::new(Stance::Blocked, event, message.clone()).told(Tell::Warning))
         }
-        Prospect::OnItsWay => Plan::report(claim.status.clone()),
+        Prospect::OnItsWay => Plan::report(claim.status()),
     }
 }
 
@@ -268,19 +268,24 @@ fn is_served(seen: &ClaimView<'_>) -> bool {
 }
 
 pub(super) fn bind(claim: &ClaimRecord, subnet: &SubnetRecord, now: Timestamp) -> ClaimPlan {
-    let message = format!("{} of pool {} is allocated", subnet.cidr, subnet.pool);
-    let mut conditions = Conditions::from_existing(&claim.status.conditions);
-    conditions.set("Ready", true, "Allocated", message.clone(), claim.meta.generation, now);
-    conditions.remove("Stalled");
-    Plan::report(SubnetClaimStatus {
-        observed_generation: Some(claim.meta.generation),
-        phase: Some(ClaimPhase::Bound),
-        allocated_cidr: Some(subnet.cidr.to_string()),
-        subnet_ref: Some(subnet.meta.key.name().to_owned()),
-        message: None,
-        conditions: conditions.into_vec(),
-    })
-    .finding(Finding::new(Stance::Done, "SubnetAllocated", message).told(Tell::Normal))
+    let conditions = Conditions::from_existing(&claim.status().conditions);
+    let (name, generation) = (subnet.meta.key.name(), claim.meta.generation);
+    Plan::report(SubnetClaimStatus::bound_beside(
+        conditions,
+        generation,
+        subnet.cidr,
+        &subnet.pool,
+        name,
+        now,
+    ))
+    .finding(
+        Finding::new(
+            Stance::Done,
+            "SubnetAllocated",
+            format!("{} of pool {} is allocated", subnet.cidr, subnet.pool),
+        )
+        .told(Tell::Normal),
+    )
 }
 
 fn prospect(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Prospect {
@@ -386,7 +391,7 @@ fn holder(conflict: &Conflict<Holder>, account: Option<&Account>) -> String {
     };
     match holder {
         Holder::Subnet(uid) => match account.and_then(|account| account.subnets.get(uid)) {
-            Some(seat) => format!("Subnet {} ({})", seat.key.name(), seat.cidr),
+            Some(subnet) => format!("Subnet {} ({})", subnet.meta.key.name(), subnet.cidr),
             None => "a Subnet".into(),
         },
         Holder::Claim(_) => "a Bound claim".into(),
@@ -410,6 +415,6 @@ pub(super) fn report(
         allocated_cidr: None,
         subnet_ref: None,
         message: Some(message.to_owned()),
-        conditions: not_ready(&claim.status.conditions, phase, (reason, message), generation, now),
+        conditions: not_ready(&claim.status().conditions, phase, (reason, message), generation, now),
     }
 }

@@ -5,7 +5,7 @@
 //! child was seen: whoever takes the holder away later lists the pools first, and finds this one.
 
 use jiff::{SignedDuration, Timestamp};
-use usher_engine::Stance;
+use usher_engine::{Stance, Uid};
 
 use super::pool::{PoolStep, PoolView};
 use super::{Lineage, PoolState};
@@ -53,14 +53,14 @@ pub fn next(pool: &PoolRecord, seen: &PoolView<'_>) -> Option<Next> {
             })
         }
         // R45: as long as it has not its range, it follows what the pool asks for.
-        (Some(holder), parent) if holder.child.is_some() && !follows(holder, pool, parent) => {
+        (Some(holder), parent) if holder.child().is_some() && !follows(holder, pool, parent) => {
             step(PoolStep::ReplaceHolder {
                 holder: Box::new(holder.meta.clone()),
             })
         }
         (Some(_), _) => wait,
         // A pool claim's child has the Subnet of the internal claim; nothing is made for it here.
-        (None, Some(parent)) if pool.owner.is_none() && pool.parent.is_some() => {
+        (None, Some(parent)) if pool.owner().is_none() && pool.parent.is_some() => {
             let ready = parent.meta.has_finalizer(FINALIZER)
                 && parent.meta.deleting.is_none()
                 && parent.cidr.contains(&pool.cidr);
@@ -91,7 +91,8 @@ pub fn stands(holder: &SubnetRecord, child: &Meta, holder_id: &str) -> bool {
 /// Whether a listed pool keeps a holder of this clusterID from going (R26): it is the child itself, or was made for the
 /// pool claim of that uid.
 pub fn keeps(pool: &PoolRecord, cluster_id: &str) -> bool {
-    &*pool.meta.uid == cluster_id || pool.meta.owned_by(cluster_id)
+    let id = Uid::from(cluster_id);
+    pool.meta.uid == id || pool.meta.owned_by(&id)
 }
 
 /// What a quorum read of a child pool must show for a Subnet of it to be committed (R25).

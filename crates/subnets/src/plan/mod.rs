@@ -181,7 +181,7 @@ impl<'v> Standing<'v> {
         match holder {
             None => format!("pool {name} waits for its range {} in parent {parent}", pool.cidr),
             Some(holder) if !holder.settled() => {
-                let why = holder.status.message.as_deref().unwrap_or("it is being placed");
+                let why = holder.message().unwrap_or("it is being placed");
                 format!("pool {name} waits for {} in parent {parent}: {why}", holder.cidr)
             }
             Some(holder) if self.serving().is_none() => format!(

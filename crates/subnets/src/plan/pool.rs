@@ -1,12 +1,11 @@
 //! What a pool does next: serve its queue, say what it has, end when it is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell};
+use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell, Text, Uid};
 
 use super::map::Fit;
 use super::pool_report::{conflict, is_stuck, some, status, waiting};
@@ -62,14 +61,14 @@ pub enum PoolStep {
     /// Promises a range to a claim, in memory.
     Grant {
         /// The claim's uid.
-        uid: Arc<str>,
+        uid: Uid,
         /// What it is promised.
         grant: Grant,
     },
     /// Takes back a grant that nobody wants any more.
     RevokeGrant {
         /// The claim's uid.
-        uid: Arc<str>,
+        uid: Uid,
         /// The range.
         cidr: IpNet,
         /// Its create request was sent: ask the API server first whether it took effect.
@@ -85,7 +84,7 @@ pub enum PoolStep {
     /// Asks whether a name that was taken is still taken: the view has not shown by whom.
     ConfirmTaken {
         /// The Subnet's name.
-        name: Arc<str>,
+        name: Box<str>,
     },
     /// Creates the Subnet that stands for this pool in its parent.
     CreateHolder {
@@ -110,12 +109,12 @@ pub enum PoolStep {
     /// Lists what the API server has, so that the map can be counted anew from no less.
     ListForRecount {
         /// The request's value.
-        trigger: Arc<str>,
+        trigger: Text,
     },
     /// Counts the map anew from the records, and compares.
     Recalculate {
         /// The request's value.
-        trigger: Arc<str>,
+        trigger: Text,
     },
     /// Holds the next slice of the map against the records.
     CheckSlice,
@@ -201,7 +200,7 @@ pub struct PoolView<'v> {
     /// The pool claim it was made for is gone for good.
     pub orphaned: bool,
     /// Grants whose claim is gone, changed, or elsewhere.
-    pub stale_grants: Vec<(&'v Arc<str>, &'v Grant)>,
+    pub stale_grants: Vec<(&'v Uid, &'v Grant)>,
     /// The view has seen all that the API server listed for the recalculation under way.
     pub caught_up: bool,
     /// A watch is broken since then.
@@ -236,7 +235,7 @@ impl PoolView<'_> {
     }
 
     /// Whether a grant is still wanted by its claim and still possible in its pool (R18).
-    pub fn wanted(grant: &Grant, claim: Option<&ClaimRecord>, uid: &str, standing: &Standing<'_>) -> bool {
+    pub fn wanted(grant: &Grant, claim: Option<&ClaimRecord>, uid: &Uid, standing: &Standing<'_>) -> bool {
         let pool = standing.pool;
         let state = standing.state();
         let possible = matches!(state, PoolState::Serving | PoolState::Rebuilding)
@@ -244,7 +243,7 @@ impl PoolView<'_> {
             && !pool.exclude.iter().any(|e| overlap(*e, grant.cidr));
         possible
             && claim.is_some_and(|claim| {
-                &*claim.meta.uid == uid
+                claim.meta.uid == *uid
                     && claim.meta.generation == grant.generation
                     && claim.meta.deleting.is_none()
                     && claim.bound().is_none()
@@ -355,7 +354,10 @@ fn say_conflicts(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan) -> Pool
 
 fn adopt(account: &Account, plan: PoolPlan) -> PoolPlan {
     let seats = account.unadopted.iter().filter_map(|uid| account.subnets.get(uid));
-    let subnets = seats.take(ADOPTED_AT_ONCE).map(|seat| seat.key.clone()).collect();
+    let subnets = seats
+        .take(ADOPTED_AT_ONCE)
+        .map(|subnet| subnet.meta.key.clone())
+        .collect();
     plan.step(PoolStep::Adopt { subnets })
         .again_after(Duration::from_secs(1))
 }

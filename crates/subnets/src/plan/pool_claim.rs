@@ -155,7 +155,7 @@ fn make(claim: &PoolClaimRecord, seen: &PoolClaimView<'_>, now: Timestamp) -> Po
             claim: Box::new(internal.meta.clone()),
         });
     }
-    let served = internal.status.phase == Some(ClaimPhase::Bound) && internal.bound().is_some();
+    let served = internal.phase() == Some(ClaimPhase::Bound) && internal.bound().is_some();
     let child = seen.child(claim.status.bound_pool_name.as_deref());
     match child {
         None if !served => mirrored(claim, seen, internal, now),
@@ -213,8 +213,8 @@ fn mirrored(
     internal: &ClaimRecord,
     now: Timestamp,
 ) -> PoolClaimPlan {
-    let message = internal.status.message.as_deref();
-    if internal.status.phase == Some(ClaimPhase::Error) {
+    let message = internal.message();
+    if internal.phase() == Some(ClaimPhase::Error) {
         let message = message.unwrap_or("its claim in the parent cannot be served");
         return Plan::report(report(claim, seen, ClaimPhase::Error, "Error", message, now))
             .finding(Finding::new(Stance::Blocked, "ValidationFailed", message).told(Tell::Warning));

@@ -50,9 +50,9 @@ pub fn status(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> SubnetP
     let listed = if omitted {
         BTreeMap::new()
     } else {
-        let settled = account.subnets.values().filter(|seat| seat.settled);
+        let settled = account.subnets.iter().filter(|subnet| subnet.settled());
         settled
-            .map(|seat| (seat.cidr.to_string(), seat.cluster_id.to_string()))
+            .map(|subnet| (subnet.cidr.to_string(), subnet.cluster_id.to_string()))
             .collect()
     };
     let answered = account.recalculation.done.as_ref().map(|done| Recalculated {
@@ -179,9 +179,15 @@ pub fn is_stuck(ask: Ask, pool: &PoolRecord, seen: &PoolView<'_>, account: &Acco
 /// What is wrong with what is allocated; the worst first.
 pub fn conflict(pool: &PoolRecord, seen: &PoolView<'_>, account: &Account) -> (bool, &'static str, String) {
     if account.overlaps > 0 {
-        let named = account
-            .a_double()
-            .map(|(a, b)| format!(": {} ({}) and {} ({})", a.key.name(), a.cidr, b.key.name(), b.cidr));
+        let named = account.a_double().map(|(a, b)| {
+            format!(
+                ": {} ({}) and {} ({})",
+                a.meta.key.name(),
+                a.cidr,
+                b.meta.key.name(),
+                b.cidr
+            )
+        });
         let message = format!(
             "{} of Subnets overlap{}; delete one of each",
             some(account.overlaps, "pair"),

@@ -27,7 +27,9 @@ pub(super) enum Sharing {
 /// R11: within a pool, one live Subnet per clusterID.
 pub(super) fn share(claim: &ClaimRecord, other: &SubnetRecord) -> Sharing {
     let (id, name) = (&claim.cluster_id, other.meta.key.name());
-    if other.phase() != Some(SubnetPhase::Allocated) || other.meta.deleting.is_some() {
+    // One that it has joined stays as long as it does, also if somebody deletes it (R37).
+    let joined = other.meta.owned_by(&claim.meta.uid);
+    if other.phase() != Some(SubnetPhase::Allocated) || (other.meta.deleting.is_some() && !joined) {
         let message = format!(
             "clusterID {id} has Subnet {name} ({}), which is not settled; this claim is served after that",
             other.cidr
@@ -39,7 +41,7 @@ pub(super) fn share(claim: &ClaimRecord, other: &SubnetRecord) -> Sharing {
         });
     }
     let fits = fulfils(claim, &other.pool, &other.cluster_id, other.cidr);
-    if !fits || other.child.is_some() {
+    if !fits || other.child().is_some() {
         let message = format!(
             "clusterID {id} has Subnet {name} ({}) of this pool already; ask for that size, or use another clusterID",
             other.cidr
@@ -50,7 +52,7 @@ pub(super) fn share(claim: &ClaimRecord, other: &SubnetRecord) -> Sharing {
             message,
         });
     }
-    if other.by_hand() || other.meta.owned_by(&claim.meta.uid) {
+    if other.by_hand() || joined {
         return Sharing::Bind;
     }
     Sharing::Join
@@ -58,14 +60,12 @@ pub(super) fn share(claim: &ClaimRecord, other: &SubnetRecord) -> Sharing {
 
 /// R31: a Bound claim has its range, gets it again, or is told that it is lost; never another one.
 pub(super) fn keep_promise(claim: &ClaimRecord, range: IpNet, seen: &ClaimView<'_>, now: Timestamp) -> ClaimPlan {
-    let keep = || Plan::report(claim.status.clone());
+    let keep = || Plan::report(claim.status());
     if let Some(subnet) = seen.subnet.filter(|subnet| subnet.cidr == range) {
-        let lost = claim.status.phase == Some(ClaimPhase::Error);
+        let lost = claim.phase() == Some(ClaimPhase::Error);
         return match committed(subnet, seen.account) {
             // Restored, it may have another name than what was there before.
-            true if lost || claim.status.subnet_ref.as_deref() != Some(subnet.meta.key.name()) => {
-                bind(claim, subnet, now)
-            }
+            true if lost || claim.subnet_ref() != Some(subnet.meta.key.name()) => bind(claim, subnet, now),
             true => keep(),
             false => keep().finding(Finding::new(
                 Stance::Doing,
@@ -77,7 +77,7 @@ pub(super) fn keep_promise(claim: &ClaimRecord, range: IpNet, seen: &ClaimView<'
     // Somebody of its clusterID has the range, or restores it for them both (R11).
     if let Some(other) = seen
         .namesake
-        .filter(|other| other.cidr == range && other.child.is_none())
+        .filter(|other| other.cidr == range && other.child().is_none())
     {
         let doing = Finding::new(
             Stance::Doing,
@@ -107,8 +107,8 @@ pub(super) fn keep_promise(claim: &ClaimRecord, range: IpNet, seen: &ClaimView<'
     let mut seats = seen
         .account
         .into_iter()
-        .flat_map(|account| account.overlapping(range, ""));
-    let taken = seats.find(|seat| seat.settled).map(|seat| &seat.key);
+        .flat_map(|account| account.overlapping(range, None));
+    let taken = seats.find(|subnet| subnet.settled()).map(|subnet| &subnet.meta.key);
     if taken != loss.taken_by.as_ref() {
         // What was answered and what is in view must agree; one of them is behind.
         let rest = ASKED_AGAIN.saturating_sub(now.duration_since(loss.at));
@@ -141,9 +141,14 @@ pub(super) fn keep_promise(claim: &ClaimRecord, range: IpNet, seen: &ClaimView<'
 
 /// The promise stays on record, as what is to be restored.
 fn lost(claim: &ClaimRecord, message: &str, now: Timestamp) -> SubnetClaimStatus {
+    let SubnetClaimStatus {
+        allocated_cidr,
+        subnet_ref,
+        ..
+    } = claim.status();
     SubnetClaimStatus {
-        allocated_cidr: claim.status.allocated_cidr.clone(),
-        subnet_ref: claim.status.subnet_ref.clone(),
+        allocated_cidr,
+        subnet_ref,
         ..report(claim, ClaimPhase::Error, "RangeLost", message, now)
     }
 }

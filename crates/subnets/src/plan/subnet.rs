@@ -8,7 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use usher_engine::condition::whole_seconds;
-use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell};
+use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell, Uid};
 
 use super::holder::Footing;
 use super::{PoolState, Standing, fulfils};
@@ -37,7 +37,7 @@ pub enum SubnetStep {
         /// The owner.
         owner: ObjectKey,
         /// Its uid.
-        uid: std::sync::Arc<str>,
+        uid: Uid,
     },
     /// Reads the child pool from a quorum: only one that is Held and alive may have this Subnet (R25).
     ConfirmPool {
@@ -94,7 +94,7 @@ pub enum Owners {
         /// The owner.
         owner: ObjectKey,
         /// Its uid.
-        uid: std::sync::Arc<str>,
+        uid: Uid,
     },
 }
 
@@ -135,7 +135,7 @@ pub fn named_by_claim(subnet: &SubnetRecord, claim: Option<&ClaimRecord>) -> boo
     claim.is_some_and(|claim| {
         Some(&claim.meta.uid) == subnet.claim_uid()
             && claim.bound() == Some(subnet.cidr)
-            && claim.status.subnet_ref.as_deref() == Some(subnet.meta.key.name())
+            && claim.subnet_ref() == Some(subnet.meta.key.name())
     })
 }
 
@@ -148,18 +148,18 @@ type SubnetPlan = Plan<SubnetStep, SubnetStatus>;
 
 /// The decision.
 pub fn plan(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> SubnetPlan {
-    let keep = || Plan::report(subnet.status.clone());
+    let keep = || Plan::report(subnet.status());
     match (subnet.phase(), subnet.meta.deleting) {
         (Some(SubnetPhase::Allocated | SubnetPhase::Released), _) => settled(subnet, seen, now),
         // A withdrawn candidate goes as soon as nothing holds it back. Only ours has a finalizer.
         (_, Some(_)) if subnet.meta.has_finalizer(FINALIZER) => keep().step(SubnetStep::DropFinalizer),
         (_, Some(_)) => keep(),
         // The holder of a pool that is gone has nothing to wait for.
-        _ if subnet.child.is_some() && seen.owners == Owners::Gone => keep().step(SubnetStep::Delete {
+        _ if subnet.child().is_some() && seen.owners == Owners::Gone => keep().step(SubnetStep::Delete {
             why: "the pool it was to stand for is gone".into(),
         }),
         // R45: its pool lost the label before it had its range, and stands on its own now.
-        _ if subnet.child.is_some() && seen.owners == Owners::Alive && seen.children.is_empty() => {
+        _ if subnet.child().is_some() && seen.owners == Owners::Alive && seen.children.is_empty() => {
             keep().step(SubnetStep::Delete {
                 why: "the pool it was to stand for names no parent any more".into(),
             })
@@ -172,10 +172,10 @@ pub fn plan(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Sub
                 observed_generation: Some(subnet.meta.generation),
                 reason: None,
                 message: None,
-                ..subnet.status.clone()
+                ..subnet.status()
             }),
         },
-        (Some(SubnetPhase::Pending) | None, None) if subnet.claim.is_some() => of_claim(subnet, seen, now),
+        (Some(SubnetPhase::Pending) | None, None) if subnet.claim().is_some() => of_claim(subnet, seen, now),
         (Some(SubnetPhase::Pending) | None, None) => by_hand(subnet, seen, now),
     }
 }
@@ -269,7 +269,7 @@ fn confirm(plan: SubnetPlan, pool: ObjectKey) -> SubnetPlan {
 fn by_hand(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> SubnetPlan {
     match obstacle(subnet, seen, now) {
         None => commit(subnet, now),
-        Some(Obstacle::Unconfirmed { pool }) => confirm(Plan::report(subnet.status.clone()), pool),
+        Some(Obstacle::Unconfirmed { pool }) => confirm(Plan::report(subnet.status()), pool),
         Some(Obstacle::Hard { reason, message }) => failed(subnet, reason, &message),
         // An edited Subnet gives its old range up by saying Pending for its new generation.
         Some(Obstacle::Soft { reason, message }) => Plan::report(SubnetStatus {
@@ -277,7 +277,7 @@ fn by_hand(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
             observed_generation: Some(subnet.meta.generation),
             reason: Some(reason.into()),
             message: Some(message.clone()),
-            ..subnet.status.clone()
+            ..subnet.status()
         })
         .finding(Finding::new(Stance::Waiting, reason, message))
         .again_after_if(reason == UNCONFIRMED, CONFIRMED_AGAIN),
@@ -286,7 +286,7 @@ fn by_hand(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
 
 /// A claim's candidate: it waits, commits, or is deleted and its claim queues again.
 fn of_claim(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> SubnetPlan {
-    let keep = || Plan::report(subnet.status.clone());
+    let keep = || Plan::report(subnet.status());
     let delete = |why: String| keep().step(SubnetStep::Delete { why });
     match &seen.owners {
         Owners::Gone => return delete("its claim is gone".into()),
@@ -328,7 +328,7 @@ fn commit(subnet: &SubnetRecord, now: Timestamp) -> SubnetPlan {
     Plan::report(SubnetStatus {
         observed_generation: Some(subnet.meta.generation),
         phase: Some(SubnetPhase::Allocated),
-        allocated_at: subnet.status.allocated_at.or(Some(whole_seconds(now))),
+        allocated_at: subnet.allocated_at.or(Some(whole_seconds(now))),
         released_at: None,
         reason: None,
         message: None,
@@ -351,14 +351,14 @@ fn failed(subnet: &SubnetRecord, reason: &'static str, message: &str) -> SubnetP
         phase: Some(SubnetPhase::Failed),
         reason: Some(reason.into()),
         message: Some(message.to_owned()),
-        ..subnet.status.clone()
+        ..subnet.status()
     })
     .finding(Finding::new(Stance::Blocked, event, message).told(Tell::Warning))
 }
 
 /// Allocated or Released: kept until nobody needs it, then given up in order (R34-R37).
 fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> SubnetPlan {
-    let keep = || Plan::report(subnet.status.clone());
+    let keep = || Plan::report(subnet.status());
     let ours = subnet.meta.has_finalizer(FINALIZER);
     let releasable = match &seen.owners {
         Owners::Gone => true,
@@ -392,7 +392,7 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
         // R33: what was made by hand is never deleted by us.
         return match subnet.by_hand() {
             false => {
-                let owner = if subnet.child.is_some() {
+                let owner = if subnet.child().is_some() {
                     "the pool it stood for"
                 } else {
                     "its claim"
@@ -418,7 +418,7 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
         return Plan::report(SubnetStatus {
             phase: Some(SubnetPhase::Released),
             released_at: Some(marked),
-            ..subnet.status.clone()
+            ..subnet.status()
         })
         .finding(Finding::new(Stance::Waiting, "ReuseDelay", message).since(marked))
         .again_after(Duration::try_from(rest).unwrap_or(Duration::from_secs(1)));
@@ -438,7 +438,7 @@ pub fn abandoned(subnet: &SubnetRecord, claim: &ClaimRecord) -> bool {
     claim.bound().is_none() && !fulfils(claim, &subnet.pool, &subnet.cluster_id, subnet.cidr)
 }
 
-fn ask_after(kind: ApiType, owner: &ObjectKey, uid: &std::sync::Arc<str>) -> SubnetStep {
+fn ask_after(kind: ApiType, owner: &ObjectKey, uid: &Uid) -> SubnetStep {
     SubnetStep::ConfirmOwner {
         kind,
         owner: owner.clone(),

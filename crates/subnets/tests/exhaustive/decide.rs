@@ -175,7 +175,10 @@ impl Decisions {
                     && shown.phase() == Some(SubnetPhase::Failed)
                 {
                     let mut reopened = shown.clone();
-                    reopened.status.phase = Some(SubnetPhase::Pending);
+                    reopened.set_status(SubnetStatus {
+                        phase: Some(SubnetPhase::Pending),
+                        ..shown.status()
+                    });
                     let plan = self.plan(&reopened, view, slot, pool, claim);
                     set |= writes(&own, shown, &plan.status, &plan.steps);
                 }
@@ -187,7 +190,7 @@ impl Decisions {
     /// The shipped plan of one Subnet, on values made here: three hundred times as fast as through a view. That the values
     /// are those that `observe` would make is what [`Decisions::observed`] is for.
     fn plan(&self, own: &SubnetRecord, view: [u8; 3], slot: usize, pool: usize, claim: usize) -> SubnetPlan {
-        let claim = self.claims[slot][claim].as_ref().filter(|_| own.claim.is_some());
+        let claim = self.claims[slot][claim].as_ref().filter(|_| own.claim().is_some());
         let others = (0..3).filter(|other| *other != slot && view[*other] != 0);
         let others = others.map(|other| &self.records[&(other, view[other])]);
         let in_the_way = |other: &&SubnetRecord| {
@@ -204,7 +207,7 @@ impl Decisions {
             footing: Footing::Root,
             claim,
             shared: false,
-            owners: match (&own.claim, claim) {
+            owners: match (own.claim(), claim) {
                 (None, _) => Owners::None,
                 (Some(_), Some(_)) => Owners::Alive,
                 (Some(_), None) => Owners::Gone,
@@ -295,7 +298,7 @@ fn writes(own: &Subnet, shown: &SubnetRecord, status: &SubnetStatus, steps: &[Su
     let current = shown.meta.generation - i64::from(shown.meta.deleting.is_some());
     let reading = |status: &SubnetStatus| (status.phase, status.observed_generation.is_none_or(|of| of >= current));
     let (phase, speaks) = reading(status);
-    if let Some(phase) = phase.filter(|_| (phase, speaks) != reading(&shown.status)) {
+    if let Some(phase) = phase.filter(|_| (phase, speaks) != reading(&shown.status())) {
         assert!(
             speaks,
             "a phase for another generation is written: {status:?} on {own:?}"

@@ -3,7 +3,7 @@
 //! find means that the search, or the rule, is worth nothing.
 
 use usher_operator::record::Meta;
-use usher_subnets::api::SubnetPhase;
+use usher_subnets::api::{SubnetPhase, SubnetStatus};
 use usher_subnets::records::SubnetRecord;
 
 /// A mistake in R21-R23.
@@ -67,7 +67,10 @@ impl Mutant {
                 };
             }
             Mutant::AllocatedWithdrawn if own.phase() == Some(SubnetPhase::Allocated) => {
-                shown.status.phase = Some(SubnetPhase::Pending);
+                shown.set_status(SubnetStatus {
+                    phase: Some(SubnetPhase::Pending),
+                    ..own.status()
+                });
             }
             _ => {}
         }

@@ -16,7 +16,7 @@ use usher_subnets::kinds::{Pools, Subnets};
 use usher_subnets::plan::holder::Footing;
 use usher_subnets::plan::pool::PoolStep;
 use usher_subnets::plan::subnet::SubnetStep;
-use usher_subnets::records::{CLAIMS, HELD, POOL_CLAIMS, POOLS, PoolRecord, SUBNETS, SubnetRecord};
+use usher_subnets::records::{CLAIMS, HELD, Owner, POOL_CLAIMS, POOLS, PoolRecord, SUBNETS, SubnetRecord};
 use usher_subnets::{act, wake};
 
 use super::family::{
@@ -298,7 +298,7 @@ impl Questions {
                 probe.run(act::subnet::step(&probe, &self.subnet_record(LEAF, 1), &any));
                 let answers = probe.into_view();
                 let answers = answers.derived::<Answers>().unwrap();
-                answers.footing(&pool.meta.key, LIVES[usize::from(life)], 0) == Footing::Confirmed
+                answers.footing(&pool.meta.key, &LIVES[usize::from(life)].into(), 0) == Footing::Confirmed
             }
             Read::PoolMayGo => {
                 let Some(pool) = pool() else { return false };
@@ -327,7 +327,7 @@ impl Questions {
                     .is_empty()
             }
             Read::OwnerGone => {
-                let Some((name, uid)) = holder().and_then(|holder| holder.child) else {
+                let Some(Owner { name, uid, .. }) = holder().and_then(|holder| holder.child().cloned()) else {
                     return false;
                 };
                 let step = SubnetStep::ConfirmOwner {

@@ -281,7 +281,7 @@ impl<'d> Watcher<'d> {
                 && other.meta.key.namespace() == subnet.meta.key.namespace()
                 && overlap(other.cidr, subnet.cidr)
         });
-        if is == Some(SubnetPhase::Allocated) && was != is && plan.status != subnet.status {
+        if is == Some(SubnetPhase::Allocated) && was != is && plan.status != subnet.status() {
             self.counts.commits += 1;
             assert_eq!(subnet.meta.deleting, None, "R21: committed on its way out");
             assert_ne!(was, Some(SubnetPhase::Failed), "R23: committed without Pending");

@@ -141,7 +141,7 @@ impl Judge {
                 .unwrap_or_else(|| panic!("I2: pool {} was Held and has no holder", pool.meta.key));
             for subnet in settled.iter().filter(|s| *s.pool == *pool.meta.key.name()) {
                 assert!(
-                    self.early.contains(&*subnet.meta.uid) || holder.cidr.contains(&subnet.cidr),
+                    self.early.contains(&subnet.meta.uid.to_string()) || holder.cidr.contains(&subnet.cidr),
                     "I2: {} ({}) lies outside the holder {} of its pool",
                     subnet.meta.key,
                     subnet.cidr,
@@ -168,7 +168,7 @@ fn order(server: &Server, gone: &Value, pool: bool, pool_claim: bool, settled: &
     }
     if pool_claim {
         let pools = server.all::<PoolRecord>();
-        let left = pools.iter().find(|pool| pool.meta.owned_by(uid));
+        let left = pools.iter().find(|pool| pool.meta.owned_by(&uid.into()));
         assert!(
             left.is_none(),
             "I10: pool claim {name} went before pool {}",
@@ -197,17 +197,17 @@ pub fn served(server: &Server, operator: &Operator) {
     for subnet in &subnets {
         let mut owners = subnet.claim_owners().peekable();
         let orphan = owners.peek().is_some() && !owners.any(|o| claims.iter().any(|c| c.meta.uid == o.uid));
-        let keeps = pools.iter().any(|pool| *pool.holder_id() == subnet.cluster_id);
+        let keeps = pools.iter().any(|pool| pool.holder_id() == subnet.cluster_id);
         assert!(!orphan || keeps, "{} outlived its claim", subnet.meta.key);
-        let of_child = subnet.child.as_ref();
-        let childless = of_child.is_some_and(|(_, uid)| !pools.iter().any(|pool| pool.meta.uid == *uid));
+        let of_child = subnet.child();
+        let childless = of_child.is_some_and(|child| !pools.iter().any(|pool| pool.meta.uid == child.uid));
         assert!(!childless, "{} outlived its pool", subnet.meta.key);
         let decided = matches!(subnet.phase(), Some(SubnetPhase::Allocated | SubnetPhase::Failed));
         assert!(
             decided || !serving(&subnet.pool),
             "{} is undecided: {:?}",
             subnet.meta.key,
-            subnet.status
+            subnet.status()
         );
     }
     for pool in &pools {
@@ -242,12 +242,12 @@ pub fn served(server: &Server, operator: &Operator) {
                 !fits || kept,
                 "{} fits and was not served: {:?}",
                 claim.meta.key,
-                claim.status
+                claim.status()
             );
         }
     }
     for claim in claims.iter().filter(|claim| claim.meta.deleting.is_none()) {
-        assert!(claim.status.phase.is_some(), "{} was told nothing", claim.meta.key);
+        assert!(claim.phase().is_some(), "{} was told nothing", claim.meta.key);
     }
     for claim in server.all::<PoolClaimRecord>() {
         let waits = pools.iter().any(|pool| pool.meta.owned_by(&claim.meta.uid));

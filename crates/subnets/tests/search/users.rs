@@ -144,8 +144,8 @@ impl Run {
         let claims = self.server.all::<ClaimRecord>();
         let at = self.dice.roll(claims.len());
         // Those of pool claims are Usher's own; a Bound one cannot be edited.
-        let editable = |claim: &&ClaimRecord| claim.status.phase != Some(usher_subnets::api::ClaimPhase::Bound);
-        if let Some(claim) = claims.get(at).filter(|claim| claim.owner.is_none()).filter(editable) {
+        let editable = |claim: &&ClaimRecord| claim.phase() != Some(usher_subnets::api::ClaimPhase::Bound);
+        if let Some(claim) = claims.get(at).filter(|claim| claim.owner().is_none()).filter(editable) {
             let name = claim.meta.key.name().to_owned();
             self.server.edit(CLAIMS, &name, |object| {
                 object["spec"]["blockSize"] = json!(size);
@@ -183,7 +183,7 @@ impl Run {
     fn take_away(&mut self) {
         let subnets = self.server.all::<SubnetRecord>();
         let at = self.dice.roll(subnets.len());
-        if let Some(subnet) = subnets.get(at).filter(|s| s.child.is_none() && !s.may_hold_a_pool()) {
+        if let Some(subnet) = subnets.get(at).filter(|s| s.child().is_none() && !s.may_hold_a_pool()) {
             let name = subnet.meta.key.name().to_owned();
             self.server
                 .edit(SUBNETS, &name, |object| object["metadata"]["finalizers"] = json!([]));

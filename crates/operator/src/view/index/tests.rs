@@ -10,7 +10,7 @@ use crate::record::{ApiType, Meta};
 #[derive(Debug, PartialEq)]
 struct Leaf {
     meta: Meta,
-    values: Vec<Arc<str>>,
+    values: Vec<Text>,
 }
 
 impl Record for Leaf {
@@ -38,8 +38,8 @@ fn leaf(namespace: u8, name: u8, values: &[u8]) -> Arc<Leaf> {
         generation: 1,
         created: Timestamp::UNIX_EPOCH,
         deleting: None,
-        owners: Vec::new(),
-        finalizers: Vec::new(),
+        owners: Box::default(),
+        finalizers: Arc::default(),
         status_hash: None,
     };
     let values = values.iter().map(|value| format!("v{value}").into()).collect();
@@ -64,7 +64,7 @@ fn same(index: &Index<Leaf>, all: &BTreeSet<ByKey<Arc<Leaf>>>) -> Result<(), Tes
     for (namespace, value) in (0..2).flat_map(|namespace| (0..4).map(move |value| (namespace, value))) {
         let (namespace, value) = (format!("ns-{namespace}"), format!("v{value}"));
         let found: Vec<_> = index
-            .get(&namespace, &value)
+            .get(&namespace, value.as_str().into())
             .map(|leaf| leaf.meta.key.clone())
             .collect();
         let has =

@@ -271,11 +271,13 @@ impl<W> Group<W> {
     }
 }
 
-/// The holders of one prefix, at least one. Two at once is ordinary for a moment (a grant and the Subnet that came of
-/// it), more is not; so one is stored in place and more in a box, which keeps the common case small.
+/// The holders of one prefix, at least one. One or two (a Subnet, and the claim that is Bound to it) are ordinary and kept
+/// small; more are not.
 #[derive(Clone, Debug)]
 pub(super) enum Holders<W> {
     One(W),
+    /// In order.
+    Two(Box<[W; 2]>),
     Several(Box<Several<W>>),
 }
 
@@ -293,8 +295,16 @@ impl<W: Clone + Ord> Holders<W> {
         match self {
             Holders::One(one) if *one == who => false,
             Holders::One(one) => {
-                let both = BTreeSet::from([one.clone(), who]);
-                *self = Holders::Several(Box::new(Several(both)));
+                let mut both = [one.clone(), who];
+                both.sort();
+                *self = Holders::Two(Box::new(both));
+                true
+            }
+            Holders::Two(two) if two.contains(&who) => false,
+            Holders::Two(two) => {
+                let mut all = BTreeSet::from((**two).clone());
+                all.insert(who);
+                *self = Holders::Several(Box::new(Several(all)));
                 true
             }
             Holders::Several(several) => several.0.insert(who),
@@ -305,14 +315,24 @@ impl<W: Clone + Ord> Holders<W> {
         match self {
             Holders::One(one) if one == who => Remaining::None,
             Holders::One(_) => Remaining::All,
+            Holders::Two(two) => {
+                let [first, second] = &**two;
+                let other = match (first == who, second == who) {
+                    (true, _) => second.clone(),
+                    (_, true) => first.clone(),
+                    _ => return Remaining::All,
+                };
+                *self = Holders::One(other);
+                Remaining::Some
+            }
             Holders::Several(several) => {
                 if !several.0.remove(who) {
                     return Remaining::All;
                 }
-                if several.0.len() == 1
-                    && let Some(last) = several.0.pop_first()
+                if several.0.len() == 2
+                    && let (Some(first), Some(second)) = (several.0.pop_first(), several.0.pop_first())
                 {
-                    *self = Holders::One(last);
+                    *self = Holders::Two(Box::new([first, second]));
                 }
                 Remaining::Some
             }
@@ -322,16 +342,18 @@ impl<W: Clone + Ord> Holders<W> {
     pub(super) fn contains(&self, who: &W) -> bool {
         match self {
             Holders::One(one) => one == who,
+            Holders::Two(two) => two.contains(who),
             Holders::Several(several) => several.0.contains(who),
         }
     }
 
     /// In order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &W> {
-        let (one, several) = match self {
-            Holders::One(one) => (Some(one), None),
-            Holders::Several(several) => (None, Some(several.0.iter())),
+        let (few, several) = match self {
+            Holders::One(one) => (std::slice::from_ref(one), None),
+            Holders::Two(two) => (two.as_slice(), None),
+            Holders::Several(several) => ([].as_slice(), Some(several.0.iter())),
         };
-        one.into_iter().chain(several.into_iter().flatten())
+        few.iter().chain(several.into_iter().flatten())
     }
 }
