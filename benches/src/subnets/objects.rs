@@ -91,14 +91,18 @@ pub(crate) fn subnet(namespace: &str, n: usize, pool: &str, claim_uid: &str) -> 
 
 /// What R19's second write says.
 pub(crate) fn allocated() -> Value {
-    json!({"phase": "Allocated", "observedGeneration": 1, "allocatedAt": Timestamp::now().to_string()})
+    json!({"phase": "Allocated", "observedGeneration": 1, "allocatedAt": this_second().to_string()})
+}
+
+/// Whole seconds, as Usher writes them.
+fn this_second() -> Timestamp {
+    Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default()
 }
 
 /// What R19's third write says.
 pub(crate) fn bound(n: usize, pool: &str) -> Value {
     let cidr = block(n).to_string();
-    // Whole seconds, as conditions have them.
-    let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+    let now = this_second();
     json!({
         "phase": "Bound",
         "observedGeneration": 1,

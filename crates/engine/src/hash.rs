@@ -1,6 +1,7 @@
 //! Canonical hashes: equal meaning, equal hash, whatever the order of fields.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,9 +11,9 @@ use sha2::{Digest, Sha256};
 const VERSION: &str = "v1";
 
 /// A canonical hash; as text, `v1-` and 16 hex digits. Two values hash alike if and only if they serialise to the same
-/// JSON after object keys are sorted and absent (`null`) fields dropped. Eight bytes, since a view keeps one per object.
+/// JSON after object keys are sorted and absent (`null`) fields dropped. Eight bytes, also where there may be none, since a view keeps one per object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CanonicalHash([u8; 8]);
+pub struct CanonicalHash(NonZeroU64);
 
 impl CanonicalHash {
     /// Hashes any serialisable value. Fails only where JSON has no form for it (a map with keys that are no strings).
@@ -28,14 +29,14 @@ impl CanonicalHash {
         for (to, from) in head.iter_mut().zip(Sha256::digest(&text)) {
             *to = from;
         }
-        Self(head)
+        Self(NonZeroU64::new(u64::from_be_bytes(head)).unwrap_or(NonZeroU64::MIN))
     }
 }
 
 /// As text, fit for an annotation or a label value.
 impl fmt::Display for CanonicalHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{VERSION}-{:016x}", u64::from_be_bytes(self.0))
+        write!(f, "{VERSION}-{:016x}", self.0)
     }
 }
 

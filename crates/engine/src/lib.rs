@@ -1,7 +1,7 @@
 //! The pure heart of Usher.
 //!
 //! What lives here is arithmetic on values: plans and why they are what they are ([`plan`]), conditions ([`condition`]),
-//! keys and names ([`key`], [`name`], [`text`], [`uid`]), canonical hashes ([`hash`]), back-off and rate limits ([`backoff`]), error
+//! keys, names and times as they are kept ([`key`], [`name`], [`text`], [`uid`], [`second`]), canonical hashes ([`hash`]), back-off and rate limits ([`backoff`]), error
 //! classes ([`error`]).
 //!
 //! **Deliberately absent:** tokio, kube, a clock, randomness, any I/O. Time arrives as an argument. The tidy test of `usher`
@@ -14,6 +14,7 @@ pub mod hash;
 pub mod key;
 pub mod name;
 pub mod plan;
+pub mod second;
 pub mod text;
 pub mod uid;
 
@@ -22,5 +23,6 @@ pub use condition::{Condition, ConditionStatus, Conditions};
 pub use error::ErrorClass;
 pub use key::{KeyError, ObjectKey};
 pub use plan::{Finding, Next, Plan, Stance, Step, Tell};
+pub use second::Second;
 pub use text::Text;
 pub use uid::Uid;

@@ -158,8 +158,8 @@ impl Finding {
 
     /// Has stood since then.
     #[must_use]
-    pub fn since(mut self, since: Timestamp) -> Self {
-        self.since = Some(since);
+    pub fn since(mut self, since: impl Into<Timestamp>) -> Self {
+        self.since = Some(since.into());
         self
     }
 }

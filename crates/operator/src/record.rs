@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use kube::api::DynamicObject;
 use usher_engine::hash::CanonicalHash;
-use usher_engine::{ObjectKey, Text, Uid};
+use usher_engine::{ObjectKey, Second, Text, Uid};
 
 /// A resource type as the API names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,9 +78,9 @@ pub struct Meta {
     /// Spec generation.
     pub generation: i64,
     /// When it was created.
-    pub created: Timestamp,
+    pub created: Second,
     /// Its deletion mark.
-    pub deleting: Option<Timestamp>,
+    pub deleting: Option<Second>,
     /// Who owns it.
     pub owners: Box<[Owner]>,
     /// What holds it back from vanishing.
@@ -186,9 +185,9 @@ fn read_meta(object: &DynamicObject, alike: &mut Alike) -> Result<Meta, String> 
         created: meta
             .creation_timestamp
             .as_ref()
-            .map(|t| t.0)
+            .map(|t| t.0.into())
             .ok_or("metadata.creationTimestamp is missing")?,
-        deleting: meta.deletion_timestamp.as_ref().map(|t| t.0),
+        deleting: meta.deletion_timestamp.as_ref().map(|t| t.0.into()),
         owners: meta
             .owner_references
             .iter()

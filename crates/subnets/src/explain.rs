@@ -159,7 +159,7 @@ fn claim(view: &View, claim: &ClaimRecord, now: Timestamp) -> Explanation {
     }
     explanation.fact(
         "since",
-        format!("{}, {} ago", claim.meta.created, ago(claim.meta.created, now)),
+        format!("{}, {} ago", claim.meta.created, ago(claim.meta.created.into(), now)),
     );
     let Some(pool_key) = key.sibling(&claim.pool) else {
         return explanation;

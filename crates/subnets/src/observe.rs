@@ -186,7 +186,7 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
     // Those of its clusterID: one made by hand may be what it is bound to.
     let of_cluster: Vec<&SubnetRecord> = account
         .into_iter()
-        .flat_map(|account| account.of_cluster(&claim.cluster_id))
+        .flat_map(|account| account.of_cluster(key.namespace(), &claim.cluster_id))
         .map(AsRef::as_ref)
         .collect();
     let imported = of_cluster

@@ -7,12 +7,11 @@
 //! be read is an error that names the field.
 
 use ipnet::IpNet;
-use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use usher_engine::{ConditionStatus, Text, Uid};
+use usher_engine::{ConditionStatus, Second, Text, Uid};
 use usher_operator::record::Record;
 
 /// What every record has; plain values, for plans to speak of.
@@ -98,7 +97,7 @@ pub struct SubnetRecord {
     phase: Option<SubnetPhase>,
     observed_generation: Option<i64>,
     /// When it was first Allocated.
-    pub allocated_at: Option<Timestamp>,
+    pub allocated_at: Option<Second>,
     /// The rest of its status, where there is more.
     unusual: Option<Box<SubnetStatus>>,
 }
@@ -182,7 +181,7 @@ impl SubnetRecord {
     pub fn set_status(&mut self, status: SubnetStatus) {
         self.phase = status.phase;
         self.observed_generation = status.observed_generation;
-        self.allocated_at = status.allocated_at;
+        self.allocated_at = status.allocated_at.map(Second::from);
         self.unusual = (status != self.usual()).then(|| Box::new(status));
     }
 
@@ -190,7 +189,7 @@ impl SubnetRecord {
         SubnetStatus {
             phase: self.phase,
             observed_generation: self.observed_generation,
-            allocated_at: self.allocated_at,
+            allocated_at: self.allocated_at.map(Into::into),
             ..SubnetStatus::default()
         }
     }
@@ -377,7 +376,7 @@ enum Told {
         generation: i64,
         cidr: IpNet,
         subnet: Text,
-        since: Timestamp,
+        since: Second,
     },
     Other(Box<SubnetClaimStatus>),
 }
@@ -393,8 +392,8 @@ impl Told {
     fn bound(status: &SubnetClaimStatus, pool: &str) -> Option<Self> {
         let (generation, subnet) = (status.observed_generation?, status.subnet_ref.as_deref()?);
         let cidr: IpNet = status.allocated_cidr.as_deref()?.parse().ok()?;
-        let since = status.conditions.first()?.last_transition_time;
-        let same = *status == SubnetClaimStatus::bound(generation, cidr, pool, subnet, since);
+        let since = Second::from(status.conditions.first()?.last_transition_time);
+        let same = *status == SubnetClaimStatus::bound(generation, cidr, pool, subnet, since.into());
         same.then(|| Told::Bound {
             generation,
             cidr,
@@ -459,7 +458,7 @@ impl ClaimRecord {
                 cidr,
                 subnet,
                 since,
-            } => SubnetClaimStatus::bound(*generation, *cidr, &self.pool, subnet, *since),
+            } => SubnetClaimStatus::bound(*generation, *cidr, &self.pool, subnet, (*since).into()),
             Told::Other(status) => (**status).clone(),
         }
     }

@@ -45,5 +45,5 @@ async fn a15_killed_at_random_moments_everything_ends_right() {
     println!("{killed} kills in {killing:.1?}, {issued} wishes, {alive} live at the end; {proof:?}");
     operator.assert_alive();
     assert_eq!((proof.gaps, killed), (0, kills));
-    assert!(proof.claims_bound > 5 * kills, "too little happened: {proof:?}");
+    assert!(proof.claims_bound > 2 * kills, "too little happened: {proof:?}");
 }

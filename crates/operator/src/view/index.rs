@@ -25,7 +25,7 @@ impl<R: Record> Keyed for Arc<R> {
 }
 
 /// In a set it is its own key: none is kept beside it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ByKey<T>(pub(super) T);
 
 impl<T: Keyed> Borrow<ObjectKey> for ByKey<T> {
@@ -54,20 +54,21 @@ impl<T: Keyed> Ord for ByKey<T> {
     }
 }
 
-pub(super) type Indexer<R> = fn(&R) -> Vec<Text>;
+/// The values of a record.
+pub type Indexer<R> = fn(&R) -> Vec<Text>;
 /// Of namespace and value.
 type Hash64 = fn(&str, &str) -> u64;
 
 /// Records of one type by a value of theirs within a namespace.
-#[derive(Debug)]
-pub(super) struct Index<R> {
+#[derive(Debug, Clone)]
+pub struct Index<R> {
     of: Indexer<R>,
     hash: Hash64,
     buckets: BTreeMap<u64, Bucket<R>>,
 }
 
 /// Records whose value hashes alike, by key.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Bucket<R> {
     One(Arc<R>),
     #[allow(
@@ -78,7 +79,8 @@ enum Bucket<R> {
 }
 
 impl<R: Record> Index<R> {
-    pub(super) fn new(of: Indexer<R>) -> Self {
+    /// An empty one, by these values.
+    pub fn new(of: Indexer<R>) -> Self {
         Self {
             of,
             hash,
@@ -111,13 +113,15 @@ impl<R: Record> Index<R> {
             .collect();
     }
 
-    pub(super) fn insert(&mut self, record: &Arc<R>) {
+    /// Enters a record; one of its key that has the same value is replaced.
+    pub fn insert(&mut self, record: &Arc<R>) {
         let namespace = record.meta().key.namespace();
         for value in (self.of)(record) {
             let hash = (self.hash)(namespace, &value);
             match self.buckets.get_mut(&hash) {
                 None => drop(self.buckets.insert(hash, Bucket::One(record.clone()))),
                 Some(Bucket::Many(many)) => drop(many.replace(ByKey(record.clone()))),
+                Some(Bucket::One(one)) if one.meta().key == record.meta().key => *one = record.clone(),
                 Some(bucket @ Bucket::One(_)) => {
                     if let Bucket::One(other) = bucket {
                         let both = [ByKey(record.clone()), ByKey(other.clone())];
@@ -128,7 +132,8 @@ impl<R: Record> Index<R> {
         }
     }
 
-    pub(super) fn remove(&mut self, record: &R) {
+    /// Takes a record out.
+    pub fn remove(&mut self, record: &R) {
         let key = &record.meta().key;
         for value in (self.of)(record) {
             let hash = (self.hash)(key.namespace(), &value);
@@ -147,7 +152,7 @@ impl<R: Record> Index<R> {
     }
 
     /// The records of a value, by name.
-    pub(super) fn get<'i>(&'i self, namespace: &'i str, value: Text) -> impl Iterator<Item = &'i Arc<R>> {
+    pub fn get<'i>(&'i self, namespace: &'i str, value: Text) -> impl Iterator<Item = &'i Arc<R>> {
         let (one, many) = match self.buckets.get(&(self.hash)(namespace, &value)) {
             None => (None, None),
             Some(Bucket::One(one)) => (Some(one), None),

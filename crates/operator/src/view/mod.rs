@@ -22,7 +22,7 @@ use usher_engine::{Moment, ObjectKey, Text, Uid};
 
 use crate::queue::Why;
 use crate::record::{ApiType, Record, Unreadable};
-use index::Indexer;
+pub use index::{Index, Indexer};
 use store::{AnyStore, Changes, Seen, Store};
 pub use store::{Change, Entry};
 

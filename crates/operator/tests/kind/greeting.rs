@@ -168,7 +168,7 @@ impl Kind for Greetings {
         let keep = || Plan::report(status.clone());
         let remove = |note: &NoteRecord| GreetingStep::Remove(note.meta.clone());
         let (text, wait) = (format!("Hello, {}!", spec.to), spec.after_seconds.unwrap_or(0));
-        let early = (meta.created + SignedDuration::from_secs(wait.into())).duration_since(now);
+        let early = SignedDuration::from_secs(wait.into()) - now.duration_since(meta.created.into());
         match (own.first(), meta.deleting.is_some(), meta.has_finalizer(FINALIZER)) {
             (Some(note), true, _) => keep().step(remove(note)),
             (None, true, true) => keep().step(GreetingStep::Finalizer(false)),

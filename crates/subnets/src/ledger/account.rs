@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use usher_engine::{ObjectKey, Text, Uid};
+use usher_operator::view::Index;
 
 use super::line::{Line, Unserved};
 use super::recount::Recalculation;
@@ -90,8 +91,10 @@ pub struct Account {
     pub(super) excluded: Vec<IpNet>,
     /// Claims that have a Subnet in view, with how many: they do not wait.
     pub(super) placed: BTreeMap<Uid, u32>,
-    /// ClusterIDs with the uid of whoever has them: a Subnet, or a claim with a grant (R11).
-    pub(super) taken: BTreeSet<(Text, Uid)>,
+    /// The Subnets that hold a range by clusterID (R11).
+    pub(super) by_cluster: ByCluster,
+    /// ClusterIDs of grants, with the uid of their claim (R11).
+    pub(super) granted: BTreeSet<(Text, Uid)>,
     /// Subnets that have no range yet, by uid.
     pub candidates: BTreeSet<Uid>,
 }
@@ -148,37 +151,32 @@ impl Account {
             if let Some(map) = &mut self.map {
                 map.release(grant.cidr, &Holder::Grant(uid.clone()));
             }
-            self.untake(&grant.cluster_id, uid);
+            self.granted.remove(&(grant.cluster_id.clone(), uid.clone()));
+            self.line_up_all(&grant.cluster_id);
         }
         self.line_up(uid);
     }
 
-    /// A Subnet or grant of this clusterID more; whoever else asks for it shares, and does not wait for room.
+    /// A grant of this clusterID; whoever else asks for it shares, and does not wait for room.
     pub(super) fn take(&mut self, cluster_id: &Text, by: &Uid) {
-        self.taken.insert((cluster_id.clone(), by.clone()));
+        self.granted.insert((cluster_id.clone(), by.clone()));
         self.line_up_all(cluster_id);
-    }
-
-    fn untake(&mut self, cluster_id: &Text, by: &Uid) {
-        self.taken.remove(&(cluster_id.clone(), by.clone()));
-        self.line_up_all(cluster_id);
-    }
-
-    /// Whoever has this clusterID (R11): uids of Subnets, and of claims with a grant.
-    fn takers(&self, cluster_id: &str) -> impl Iterator<Item = &Uid> {
-        let from = (cluster_id.into(), Uid::NIL);
-        let all = self.taken.range(from..);
-        all.take_while(move |(id, _)| &**id == cluster_id).map(|(_, uid)| uid)
     }
 
     /// Whether a Subnet or a grant of this clusterID is there (R11).
-    pub fn is_taken(&self, cluster_id: &str) -> bool {
-        self.takers(cluster_id).next().is_some()
+    pub fn is_taken(&self, namespace: &str, cluster_id: &Text) -> bool {
+        let mut grants = self.granted.range((cluster_id.clone(), Uid::NIL)..);
+        let granted = grants.next().is_some_and(|(id, _)| id == cluster_id);
+        granted || self.of_cluster(namespace, cluster_id).next().is_some()
     }
 
     /// The Subnets of this clusterID that hold a range, or ask for one.
-    pub fn of_cluster(&self, cluster_id: &str) -> impl Iterator<Item = &Arc<SubnetRecord>> {
-        self.takers(cluster_id).filter_map(|uid| self.subnets.get(uid))
+    pub fn of_cluster<'a>(
+        &'a self,
+        namespace: &'a str,
+        cluster_id: &Text,
+    ) -> impl Iterator<Item = &'a Arc<SubnetRecord>> + use<'a> {
+        self.by_cluster.0.get(namespace, cluster_id.clone())
     }
 
     /// The API server refused the claim's Subnet: its grant goes back, and it stands aside.
@@ -343,12 +341,15 @@ impl Account {
             old.as_ref().map(|subnet| &subnet.cluster_id),
             new.map(|subnet| &subnet.cluster_id),
         );
+        if let Some(old) = &old {
+            self.by_cluster.0.remove(old);
+        }
+        if let Some(new) = new {
+            self.by_cluster.0.insert(new);
+        }
         if was != is {
-            if let Some(id) = is {
-                self.take(id, uid);
-            }
-            if let Some(id) = was {
-                self.untake(id, uid);
+            for id in [is, was].into_iter().flatten() {
+                self.line_up_all(id);
             }
         }
         if new.is_some_and(|subnet| !subnet.settled()) {
@@ -495,13 +496,11 @@ impl Account {
     /// Puts a claim where it belongs: in the queue if it is unserved, without Subnet and without grant, and nobody has
     /// its clusterID already; else out of it.
     fn line_up(&mut self, uid: &Uid) {
-        let Some(cluster_id) = self.line.get(uid).map(|unserved| unserved.cluster_id.clone()) else {
-            return;
-        };
+        let Some(unserved) = self.line.get(uid) else { return };
         let served = self.placed.contains_key(uid)
             || self.grants.contains_key(uid)
             || self.refused.contains_key(uid)
-            || self.is_taken(&cluster_id);
+            || self.is_taken(unserved.place.claim.namespace(), &unserved.cluster_id);
         self.line.stand(uid, !served);
     }
 
@@ -518,6 +517,15 @@ impl Account {
             && self.grants.is_empty()
             && self.claims.is_empty()
             && self.unseen.is_empty()
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct ByCluster(Index<SubnetRecord>);
+
+impl Default for ByCluster {
+    fn default() -> Self {
+        Self(Index::new(|subnet| vec![subnet.cluster_id.clone()]))
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-use usher_engine::{ObjectKey, Text, Uid};
+use usher_engine::{ObjectKey, Second, Text, Uid};
 
 use crate::records::{Ask, ClaimRecord};
 
@@ -11,7 +10,7 @@ use crate::records::{Ask, ClaimRecord};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// When the claim was created.
-    pub created: Timestamp,
+    pub created: Second,
     /// Its key.
     pub claim: ObjectKey,
 }

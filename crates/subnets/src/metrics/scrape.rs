@@ -122,7 +122,7 @@ fn waiting(pool: Option<&PoolRecord>, account: &Account, ledger: &Ledger) -> (us
         let head = line.next().map(|claim| claim.place.created);
         oldest = [oldest, head].into_iter().flatten().min();
     }
-    (number, oldest)
+    (number, oldest.map(Into::into))
 }
 
 /// What the runtime knows and the view does not.

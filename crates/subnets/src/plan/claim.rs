@@ -192,9 +192,9 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> ClaimP
     }
     let begun = seen
         .subnet
-        .map(|s| s.meta.created)
+        .map(|s| s.meta.created.into())
         .or(seen.grant.map(|g| g.at))
-        .unwrap_or(claim.meta.created);
+        .unwrap_or(claim.meta.created.into());
     let late = now.duration_since(begun) >= QUIET && (claim.phase().is_none() || is_served(seen));
     let recovered = claim.phase() == Some(ClaimPhase::Error);
     let message = "a range is being placed for this claim";
@@ -333,7 +333,7 @@ fn prospect(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Prospect {
         );
     }
     let name = pool.meta.key.name();
-    if account.is_taken(&claim.cluster_id) {
+    if account.is_taken(claim.meta.key.namespace(), &claim.cluster_id) {
         let message = format!(
             "another claim of clusterID {} is being served; this one shares its range",
             claim.cluster_id

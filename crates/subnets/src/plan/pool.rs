@@ -553,7 +553,7 @@ fn choose_target(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan, now: Ti
     else {
         return plan;
     };
-    let created = claim.place.created;
+    let created = claim.place.created.into();
     if account.last_grant.is_none_or(|last| last <= created) {
         return plan;
     }

@@ -8,7 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use usher_engine::condition::whole_seconds;
-use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell, Uid};
+use usher_engine::{Finding, ObjectKey, Plan, Second, Stance, Step, Tell, Uid};
 
 use super::holder::Footing;
 use super::{PoolState, Standing, fulfils};
@@ -140,7 +140,7 @@ pub fn named_by_claim(subnet: &SubnetRecord, claim: Option<&ClaimRecord>) -> boo
 }
 
 /// Who goes first when candidates overlap (R24). Total: names are unique.
-fn rank(subnet: &SubnetRecord, named: bool) -> (bool, bool, Timestamp, &str) {
+fn rank(subnet: &SubnetRecord, named: bool) -> (bool, bool, Second, &str) {
     (!subnet.settled(), !named, subnet.meta.created, subnet.meta.key.name())
 }
 
@@ -328,7 +328,9 @@ fn commit(subnet: &SubnetRecord, now: Timestamp) -> SubnetPlan {
     Plan::report(SubnetStatus {
         observed_generation: Some(subnet.meta.generation),
         phase: Some(SubnetPhase::Allocated),
-        allocated_at: subnet.allocated_at.or(Some(whole_seconds(now))),
+        allocated_at: subnet
+            .allocated_at
+            .map_or(Some(whole_seconds(now)), |at| Some(at.into())),
         released_at: None,
         reason: None,
         message: None,
@@ -412,6 +414,7 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
             .as_ref()
             .map_or(0, |standing| standing.pool.reuse_delay_seconds),
     );
+    let marked = Timestamp::from(marked);
     let rest = delay.saturating_sub(now.duration_since(marked));
     if rest > SignedDuration::ZERO && !subnet.by_hand() {
         let message = format!("{} is not granted again for {} s", subnet.cidr, rest.as_secs().max(1));

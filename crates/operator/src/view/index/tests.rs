@@ -36,7 +36,7 @@ fn leaf(namespace: u8, name: u8, values: &[u8]) -> Arc<Leaf> {
         uid: "u".into(),
         revision: 1,
         generation: 1,
-        created: Timestamp::UNIX_EPOCH,
+        created: Timestamp::UNIX_EPOCH.into(),
         deleting: None,
         owners: Box::default(),
         finalizers: Arc::default(),

@@ -78,7 +78,7 @@ fn a_waiting_claim_is_told_what_its_pool_will_do_for_it_and_not_what_for_others(
 #[test]
 fn a_change_of_status_is_shown_field_by_field() {
     let mut claim = preview("SubnetClaim", "web");
-    let since = "2026-01-01T11:30:00.123Z".parse().unwrap();
+    let since: jiff::Timestamp = "2026-01-01T11:30:00.123Z".parse().unwrap();
     claim
         .findings
         .push(Finding::new(Stance::Waiting, "PoolExhausted", "no free /24 in pool p").since(since));
