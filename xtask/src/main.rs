@@ -1,8 +1,9 @@
-//! Developer commands of Usher: `cargo xtask setup`, `test`, `generate`, `k8s`.
+//! Developer commands of Usher: `cargo xtask setup`, `test`, `bench`, `generate`, `k8s`.
 //!
 //! Linux only: processes are told apart by /proc. No async, no Kubernetes client; this compiles in seconds, since every
 //! other command waits for it.
 
+mod bench;
 mod error;
 mod generate;
 mod interrupt;
@@ -27,6 +28,8 @@ enum Xtask {
     Setup,
     /// Check, build and test everything, as CI does.
     Test(test::Test),
+    /// Measure Usher beside what the API server can do at all.
+    Bench(bench::Bench),
     /// Write the files that come from code: CRDs, RBAC, reference pages.
     Generate {
         /// Only tell whether they are up to date.
@@ -56,6 +59,7 @@ fn run(command: Xtask) -> Result<()> {
     match command {
         Xtask::Setup => setup::command(),
         Xtask::Test(test) => test.run(&xtask),
+        Xtask::Bench(bench) => bench.run(),
         Xtask::Generate { check } => {
             let mode = if check {
                 generate::Mode::Check

@@ -125,7 +125,7 @@ async fn i12_no_write_of_a_past_leader_begins_after_its_lease_and_no_claim_is_lo
         takeovers[takeovers.len() - 1],
     );
     assert_eq!(proof.gaps, 0);
-    assert!(proof.claims_bound > 300, "too little happened: {proof:?}");
+    assert!(proof.claims_bound > 100, "too little happened: {proof:?}");
 }
 
 /// One stored write of the Lease: from then on, this one holds it.
@@ -175,7 +175,7 @@ fn no_past_leader_writes(world: &World, requests: &[Request], resumed: &[(String
         closest = closest.min(LEASE - request.received.duration_since(last.received));
         writes += 1;
     }
-    assert!(writes > 1_000, "too little was written: {writes}");
+    assert!(writes > 500, "too little was written: {writes}");
     format!(
         "{writes} writes by the holder at the time, {} begun before a stop ({changes} changes of holder, {} renewals; the \
          closest was received {closest:?} before its lease's end)",
