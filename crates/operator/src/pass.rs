@@ -276,7 +276,7 @@ fn is_empty(body: &Value) -> bool {
 /// Events for findings that were not there in the pass before.
 fn tell<K: Kind>(kind: &K, pass: &Pass, resource: &K::Resource, findings: &[Finding]) {
     let shared = pass.shared();
-    for finding in shared.news(pass.reader(), findings) {
+    for finding in shared.news(pass.reader(), resource.meta().generation, findings) {
         let (of, reason) = (K::Resource::TYPE, finding.reason);
         let within = shared.view(|view| kind.within(view, resource, reason));
         let warning = finding.tell == Tell::Warning;

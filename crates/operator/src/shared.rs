@@ -98,11 +98,14 @@ impl QueueHandle {
     }
 }
 
+/// What was told of a resource: of which generation, with which reasons.
+type Told = (i64, BTreeSet<&'static str>);
+
 pub(crate) struct Shared {
     view: RwLock<View>,
     written: Mutex<Written>,
     reported: Mutex<BTreeMap<Reader, Reported>>,
-    told: Mutex<BTreeMap<Reader, BTreeSet<&'static str>>>,
+    told: Mutex<BTreeMap<Reader, Told>>,
     failed: Mutex<BTreeMap<Reader, String>>,
     not_before: Mutex<BTreeMap<Reader, Moment>>,
     pub(crate) queues: BTreeMap<&'static str, Arc<QueueHandle>>,
@@ -279,17 +282,18 @@ impl Shared {
         self.succeeded(reader);
     }
 
-    /// Findings that are to be told and were not there the last time.
-    pub(crate) fn news<'f>(&self, reader: &Reader, findings: &'f [Finding]) -> Vec<&'f Finding> {
+    /// Findings that are to be told and were not there the last time, of this version of the spec.
+    pub(crate) fn news<'f>(&self, reader: &Reader, generation: i64, findings: &'f [Finding]) -> Vec<&'f Finding> {
         let loud: Vec<&Finding> = findings.iter().filter(|f| f.tell != Tell::Quietly).collect();
         let mut told = lock(&self.told);
         let before = if loud.is_empty() {
             told.remove(reader)
         } else {
-            told.insert(reader.clone(), loud.iter().map(|f| f.reason).collect())
+            told.insert(reader.clone(), (generation, loud.iter().map(|f| f.reason).collect()))
         };
-        let before = before.unwrap_or_default();
-        loud.into_iter().filter(|f| !before.contains(f.reason)).collect()
+        let before = before.filter(|(of, _)| *of == generation);
+        let known = |f: &Finding| before.as_ref().is_some_and(|(_, reasons)| reasons.contains(f.reason));
+        loud.into_iter().filter(|f| !known(f)).collect()
     }
 
     /// Tells of a failure once, until it is another or a pass succeeds.

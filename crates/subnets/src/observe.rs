@@ -10,7 +10,7 @@ use crate::plan::claim::ClaimView;
 use crate::plan::holder::Footing;
 use crate::plan::pool::{Limits, PoolView};
 use crate::plan::pool_claim::PoolClaimView;
-use crate::plan::subnet::{Owners, Rival, SubnetView, named_by_claim};
+use crate::plan::subnet::{Owners, Rival, SubnetView, named_by_claim, uses};
 use crate::plan::{Lineage, Standing};
 use crate::records::{CLAIMS, ClaimRecord, Owner, POOLS, PoolClaimRecord, PoolRecord, SUBNETS, SubnetRecord};
 use crate::wake::{BY_OWNER, BY_PARENT, BY_POOL};
@@ -42,17 +42,7 @@ fn lineage<'v>(view: &'v View, pool: &'v PoolRecord) -> Lineage<'v> {
     if let Some(of) = chosen_before(view, pool) {
         return Lineage::Spare { of };
     }
-    let holder = holders(view, pool)
-        .filter(|holder| holder.settled() || holder.meta.deleting.is_none())
-        .min_by_key(|holder| {
-            let elsewhere = pool.parent.as_ref().is_some_and(|parent| *parent != holder.pool);
-            (
-                !holder.settled(),
-                elsewhere,
-                holder.meta.created,
-                holder.meta.key.name(),
-            )
-        });
+    let holder = holders(view, pool).find(|holder| holder.settled() || holder.meta.deleting.is_none());
     let of_claim = || {
         let claim = view.get::<PoolClaimRecord>(&pool.meta.key.sibling(&pool.owner()?.name)?)?;
         Some(&*claim.parent)
@@ -85,14 +75,10 @@ fn chosen_before<'v>(view: &'v View, pool: &'v PoolRecord) -> Option<&'v str> {
     (chosen.meta.uid != pool.meta.uid).then(|| chosen.meta.key.name())
 }
 
-/// Subnets of other pools that stand for this one.
-fn holders<'v>(view: &'v View, pool: &'v PoolRecord) -> impl Iterator<Item = &'v SubnetRecord> {
-    ledger(view)
-        .into_iter()
-        .flat_map(|ledger| ledger.holders(&pool.holder_id()))
-        .filter_map(|key| view.get::<SubnetRecord>(key))
-        .map(AsRef::as_ref)
-        .filter(|holder| *holder.pool != *pool.meta.key.name())
+/// Subnets of other pools that stand for this one, the one that counts first.
+fn holders<'v>(view: &'v View, pool: &PoolRecord) -> impl Iterator<Item = &'v SubnetRecord> + use<'v> {
+    let holders = ledger(view).map(|ledger| ledger.holders_of(pool));
+    holders.into_iter().flatten().map(AsRef::as_ref)
 }
 
 /// The way from a pool to itself, by labels.
@@ -122,7 +108,7 @@ pub fn pool<'v>(view: &'v View, pool: &'v PoolRecord, limits: Limits) -> Option<
     let standing = standing(view, pool);
     let stale = |(uid, grant): &(&'v Uid, &'v crate::ledger::Grant)| {
         let claim = view.get::<ClaimRecord>(&grant.claim).map(AsRef::as_ref);
-        !PoolView::wanted(grant, claim, uid, &standing)
+        !PoolView::wanted(grant, claim, uid, account, &standing)
     };
     let stale_grants = account.grants.iter().filter(stale).collect();
     // Only a pool that is being deleted asks what is left; the list is short for whoever deletes in order.
@@ -254,11 +240,12 @@ pub fn subnet<'v>(view: &'v View, subnet: &'v SubnetRecord) -> SubnetView<'v> {
         footing: footing(view, subnet, pool.as_ref()),
         pool,
         claim,
-        shared: subnet
-            .claim_owners()
-            .filter(|owner| Some(&owner.uid) != subnet.claim_uid())
-            .filter_map(|owner| live_claim(view, &key.sibling(&owner.name)?, &owner.uid))
-            .any(|claim| !has_another(claim, subnet)),
+        shared: live_owners(view, subnet)
+            .any(|(owner, claim)| Some(&owner.uid) != subnet.claim_uid() && uses(subnet, claim)),
+        idle: live_owners(view, subnet)
+            .filter(|(_, claim)| claim.bound().is_none() && !uses(subnet, claim))
+            .map(|(owner, _)| owner)
+            .collect(),
         owners: owners(view, subnet),
         children: match subnet.may_hold_a_pool() {
             true => ledger(view)
@@ -281,10 +268,17 @@ fn live_claim<'v>(view: &'v View, key: &ObjectKey, uid: &Uid) -> Option<&'v Clai
     (claim.meta.uid == *uid && !claim.leaving()).then_some(claim.as_ref())
 }
 
+/// The claims that own a Subnet and live.
+fn live_owners<'v>(view: &'v View, subnet: &'v SubnetRecord) -> impl Iterator<Item = (&'v Owner, &'v ClaimRecord)> {
+    subnet.claim_owners().filter_map(|owner| {
+        let key = subnet.meta.key.sibling(&owner.name)?;
+        Some((owner, live_claim(view, &key, &owner.uid)?))
+    })
+}
+
 /// Whether a claim that shares a Subnet (R11) is Bound to another range, and so has no use for this one, ever.
 fn has_another(claim: &ClaimRecord, shared: &SubnetRecord) -> bool {
-    let other = |range| range != shared.cidr || claim.pool != shared.pool;
-    shared.claim_uid() != Some(&claim.meta.uid) && claim.bound().is_some_and(other)
+    shared.claim_uid() != Some(&claim.meta.uid) && claim.bound().is_some() && !uses(shared, claim)
 }
 
 /// The claim a Subnet was made for, while it lives.
@@ -383,8 +377,8 @@ pub fn pool_claim<'v>(view: &'v View, claim: &'v PoolClaimRecord) -> PoolClaimVi
         holder: ledger(view)
             .into_iter()
             .flat_map(|ledger| ledger.holders(&uid.to_string()))
-            .filter_map(|key| view.get::<SubnetRecord>(key))
             .map(AsRef::as_ref)
+            .filter(|holder: &&SubnetRecord| holder.meta.key.namespace() == namespace)
             .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),
         claims,
         pools,

@@ -4,6 +4,7 @@
 //! gives no key. A change of status alone does not wake a pool, so that our own writes make no loop; it is taken into the
 //! ledger all the same, and the pool's counters make its status due.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use usher_engine::{ObjectKey, Uid};
@@ -225,6 +226,21 @@ fn dependants(view: &View, pool: &ObjectKey, why: Why) -> Vec<Wake> {
     subnets.chain(claims).collect()
 }
 
+/// The pools below a pool, by their labels.
+fn descendants<'v>(view: &'v View, pool: &'v ObjectKey) -> BTreeSet<&'v ObjectKey> {
+    let children = |key: &'v ObjectKey| -> Vec<&'v ObjectKey> {
+        let children = view.by::<PoolRecord>(BY_PARENT, key.namespace(), key.name().into());
+        children.map(|child| &child.meta.key).collect()
+    };
+    let (mut all, mut next) = (BTreeSet::new(), children(pool));
+    while let Some(key) = next.pop() {
+        if all.insert(key) {
+            next.extend(children(key));
+        }
+    }
+    all
+}
+
 /// Whether a claim owns any Subnet: a Bound one that does not is to be restored (R31), or imported what it has.
 fn has_subnet(view: &View, claim: &ClaimRecord) -> bool {
     let mut owned = view.by::<SubnetRecord>(BY_OWNER, claim.meta.key.namespace(), (&claim.meta.uid).into());
@@ -265,14 +281,19 @@ fn pool_changed(view: &View, change: &Change<PoolRecord>) -> Vec<Wake> {
         let asked = old.is_some_and(|old| new.recalculate.is_some() && new.recalculate != old.recalculate);
         wakes.push(Wake::now(POOL, key.clone(), if asked { Why::EXTERNAL } else { why }));
     }
-    let children = view.by::<PoolRecord>(BY_PARENT, key.namespace(), key.name().into());
-    wakes.extend(children.map(|child| Wake::now(POOL, child.meta.key.clone(), why)));
+    for child in descendants(view, key) {
+        wakes.push(Wake::now(POOL, child.clone(), why));
+        // A circle that is broken, or closed, changes what all of them may do.
+        if marked {
+            wakes.extend(dependants(view, child, why));
+        }
+    }
     wakes.extend(dependants(view, key, why));
     // Its holder, which goes when it is gone, and follows what it asks for before that.
     for pool in [old, new].into_iter().flatten() {
         let ledger = view.derived::<Ledger>().into_iter();
         let holders = ledger.flat_map(|ledger| ledger.holders(&pool.holder_id()));
-        wakes.extend(holders.map(|holder| Wake::now(SUBNET, holder.clone(), why)));
+        wakes.extend(holders.map(|holder| Wake::now(SUBNET, holder.meta.key.clone(), why)));
     }
     dedup(wakes)
 }

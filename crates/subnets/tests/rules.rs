@@ -4,19 +4,20 @@
 
 mod world;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use usher_engine::ObjectKey;
 use usher_operator::view::View;
+use usher_subnets::api::PARENT_LABEL;
 use usher_subnets::kinds::{CLAIM, POOL, SUBNET};
 use usher_subnets::ledger::{Account, Ledger};
 use usher_subnets::observe;
 use usher_subnets::plan::pool::{GRANTS_OUTSTANDING, Limits, PoolStep};
 use usher_subnets::plan::{self, PoolState, Request};
-use usher_subnets::records::{Ask, CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
-use world::{Operator, Server, key, text};
+use usher_subnets::records::{Ask, CLAIMS, ClaimRecord, POOL_CLAIMS, POOLS, PoolRecord, SUBNETS, SubnetRecord};
+use world::{Call, Operator, Server, key, text};
 
 struct Lab {
     server: Server,
@@ -48,6 +49,12 @@ impl Lab {
     fn by_hand(&mut self, name: &str, pool: &str, cidr: &str) {
         let object = json!({"metadata": {"name": name}, "spec": {"poolRef": pool, "clusterID": name, "cidr": cidr}});
         self.server.create(SUBNETS, object).unwrap();
+    }
+
+    fn label(&mut self, pool: &str, parent: Option<&str>) {
+        let labels: BTreeMap<_, _> = parent.map(|parent| (PARENT_LABEL, parent)).into_iter().collect();
+        self.server
+            .edit(POOLS, pool, |o| o["metadata"]["labels"] = json!(labels));
     }
 
     /// Until nothing is left to do.
@@ -289,6 +296,158 @@ fn r37_a_subnet_deleted_between_joining_and_binding_is_kept_for_who_joined_it() 
 }
 
 #[test]
+fn r18_a_grant_of_what_the_pool_gives_no_more_is_revoked_and_the_claim_told() {
+    let mut lab = Lab::new();
+    lab.pool("p", json!({"cidr": "10.0.0.0/16"}));
+    lab.claim("a", json!({"poolRef": "p", "blockSize": 26}));
+    lab.operator.deliver_all(&lab.server);
+    for _ in 0..2 {
+        lab.pass(POOL, &key("p"));
+        lab.operator.deliver_all(&lab.server);
+    }
+    assert_eq!(lab.account("p", |account| account.grants.len()), 1);
+    lab.server.edit(POOLS, "p", |o| o["spec"]["maxBlockSize"] = json!(24));
+    lab.run();
+    assert_eq!(lab.account("p", |account| account.grants.len()), 0);
+    assert_eq!(lab.claim_now("a").0, "Error");
+    lab.server.edit(POOLS, "p", |o| o["spec"]["maxBlockSize"] = json!(28));
+    lab.run();
+    assert_eq!(lab.claim_now("a"), ("Bound".into(), "10.0.0.0/26".into()));
+}
+
+#[test]
+fn r32_a_sharer_that_asks_for_something_else_before_it_is_bound_keeps_nothing() {
+    let size = |lab: &mut Lab, claim: &str, size: u8| {
+        lab.server.edit(CLAIMS, claim, |o| {
+            o["spec"]["blockSize"] = json!(size);
+            o["metadata"]["generation"] = json!(2);
+        });
+    };
+    // The one that joined is edited: it is told, and served when the other is gone.
+    let mut lab = joined();
+    size(&mut lab, "b", 27);
+    lab.run();
+    assert_eq!(lab.claim_now("b").0, "Error", "R11: another size");
+    lab.server.delete(CLAIMS, "a", None).unwrap();
+    lab.run();
+    assert_eq!(names(&lab), ["both", "p-10-0-0-0-27"]);
+    assert_eq!(lab.claim_now("b"), ("Bound".into(), "10.0.0.0/27".into()));
+    // The one it was made for is edited, before it was bound itself: the other keeps it.
+    let mut lab = joined();
+    lab.server.edit(CLAIMS, "a", |o| {
+        o.as_object_mut().unwrap().remove("status");
+    });
+    size(&mut lab, "a", 27);
+    lab.run();
+    assert_eq!(lab.claim_now("b"), ("Bound".into(), "10.0.0.0/26".into()));
+    assert_eq!(lab.claim_now("a").0, "Error", "R11: another size");
+    lab.server.delete(CLAIMS, "b", None).unwrap();
+    lab.run();
+    assert_eq!(lab.claim_now("a"), ("Bound".into(), "10.0.0.0/27".into()));
+}
+
+#[test]
+fn r29_a_subnet_whose_creation_was_not_answered_is_found_and_not_made_twice() {
+    let mut lab = Lab::new();
+    lab.pool("p", json!({"cidr": "10.0.0.0/24"}));
+    lab.claim("a", json!({"poolRef": "p", "blockSize": 26}));
+    for _ in 0..2 {
+        lab.operator.deliver_all(&lab.server);
+        lab.pass(POOL, &key("p"));
+    }
+    let mut flight = lab.operator.pass(CLAIM, &key("a"), lab.server.now()).unwrap();
+    assert!(matches!(flight.call(), Some(Call::Create { .. })));
+    flight.effect(&mut lab.server, false);
+    lab.run();
+    assert_eq!(names(&lab), ["p-10-0-0-0-26"]);
+    assert_eq!(lab.claim_now("a"), ("Bound".into(), "10.0.0.0/26".into()));
+}
+
+#[test]
+fn r31_a_promise_is_restored_in_a_pool_that_was_made_again() {
+    let mut lab = Lab::new();
+    lab.pool("p", json!({"cidr": "10.0.0.0/24"}));
+    lab.claim("a", json!({"poolRef": "p", "blockSize": 26}));
+    lab.run();
+    for (kind, name) in [(SUBNETS, "p-10-0-0-0-26"), (POOLS, "p")] {
+        lab.server.edit(kind, name, |o| o["metadata"]["finalizers"] = json!([]));
+        lab.server.delete(kind, name, None).unwrap();
+    }
+    lab.run();
+    lab.pool("p", json!({"cidr": "10.0.0.0/24"}));
+    lab.run();
+    assert_eq!(names(&lab), ["p-10-0-0-0-26"]);
+    assert_eq!(lab.claim_now("a"), ("Bound".into(), "10.0.0.0/26".into()));
+}
+
+#[test]
+fn r39_a_circle_that_is_broken_lets_the_subnets_of_all_its_pools_go_on() {
+    let mut lab = Lab::new();
+    lab.pool("a", json!({"cidr": "10.0.0.0/16"}));
+    for (name, parent, cidr) in [
+        ("b", "a", "10.0.0.0/18"),
+        ("c", "b", "10.0.0.0/20"),
+        ("d", "c", "10.0.0.0/22"),
+    ] {
+        lab.pool(name, json!({"cidr": cidr}));
+        lab.label(name, Some(parent));
+        lab.run();
+    }
+    lab.label("a", Some("d"));
+    lab.run();
+    for pool in ["b", "c", "d"] {
+        lab.by_hand(&format!("in-{pool}"), pool, "10.0.3.0/24");
+        lab.run();
+    }
+    let phase = |lab: &Lab, name: &str| text(lab.server.get(SUBNETS, name).unwrap(), "/status/phase").to_owned();
+    assert_eq!(phase(&lab, "in-d"), "Pending");
+    lab.label("a", None);
+    lab.run();
+    assert_eq!(phase(&lab, "in-d"), "Allocated");
+}
+
+#[test]
+fn r44_a_pool_claim_whose_pool_and_range_were_both_deleted_by_hand_has_both_again() {
+    let mut lab = Lab::new();
+    lab.pool("root", json!({"cidr": "10.0.0.0/16"}));
+    let object = json!({"metadata": {"name": "c"}, "spec": {"parentPoolRef": "root", "desiredBlockSize": 20}});
+    lab.server.create(POOL_CLAIMS, object).unwrap();
+    lab.run();
+    let status = |lab: &Lab| lab.server.get(POOL_CLAIMS, "c").unwrap()["status"].clone();
+    let bound = status(&lab);
+    assert_eq!(bound["phase"], json!("Bound"));
+    let (child, holder) = (text(&bound, "/boundPoolName").to_owned(), names(&lab).remove(0));
+    lab.server.delete(SUBNETS, &holder, None).unwrap();
+    lab.run();
+    assert_eq!(status(&lab)["phase"], json!("Bound"), "R37: it is in use");
+    lab.server.delete(POOLS, &child, None).unwrap();
+    lab.run();
+    let again = status(&lab);
+    assert_eq!(again["phase"], json!("Bound"), "{again}");
+    let child = lab.server.get(POOLS, text(&again, "/boundPoolName")).unwrap();
+    assert!(child["metadata"].get("deletionTimestamp").is_none());
+    let holders = lab.server.all::<SubnetRecord>();
+    assert!(holders.len() == 1 && holders[0].meta.deleting.is_none() && holders[0].settled());
+}
+
+#[test]
+fn r45_a_child_serves_from_its_holder_whatever_either_is_called() {
+    let mut lab = Lab::new();
+    lab.pool("root", json!({"cidr": "10.0.0.0/16"}));
+    let child = "root-10-0-16-0-20";
+    lab.pool(child, json!({"cidr": "10.0.16.0/20"}));
+    lab.label(child, Some("root"));
+    lab.run();
+    assert_eq!(names(&lab), [child], "its holder has its name");
+    lab.server
+        .edit(POOLS, child, |o| o["spec"]["cidr"] = json!("10.0.0.0/18"));
+    lab.run();
+    lab.claim("c", json!({"poolRef": child, "blockSize": 22}));
+    lab.run();
+    assert_eq!(lab.claim_now("c"), ("Bound".into(), "10.0.16.0/22".into()));
+}
+
+#[test]
 fn r39_the_first_state_that_applies_is_the_pools_state() {
     let mut lab = Lab::new();
     lab.pool("p", json!({"cidr": "10.0.0.0/24"}));
@@ -475,6 +634,34 @@ fn i9_nobody_is_served_before_an_older_claim_that_would_fit_nor_inside_a_target(
 }
 
 #[test]
+fn r15_a_target_that_the_pool_gives_no_more_is_given_up_for_another() {
+    let mut lab = Lab::new();
+    lab.pool("p", json!({"cidr": "10.0.0.0/24"}));
+    for n in 0..4 {
+        lab.claim(&format!("full{n}"), json!({"poolRef": "p", "blockSize": 26}));
+    }
+    lab.run();
+    lab.claim("big", json!({"poolRef": "p", "blockSize": 25}));
+    lab.claim("small", json!({"poolRef": "p", "blockSize": 26}));
+    lab.server.delete(CLAIMS, "full0", None).unwrap();
+    lab.run();
+    assert_eq!(lab.claim_now("small").0, "Bound", "over the head of the big one");
+    lab.server.pass_time(300);
+    lab.pass(POOL, &key("p"));
+    let target = |lab: &Lab| lab.account("p", |a| a.target.as_ref().map(|target| target.cidr.to_string()));
+    assert_eq!(target(&lab).as_deref(), Some("10.0.0.0/25"));
+    lab.server
+        .edit(POOLS, "p", |o| o["spec"]["exclude"] = json!(["10.0.0.0/28"]));
+    lab.run();
+    assert_eq!(target(&lab).as_deref(), Some("10.0.0.128/25"));
+    for claim in ["full2", "full3"] {
+        lab.server.delete(CLAIMS, claim, None).unwrap();
+        lab.run();
+    }
+    assert_eq!(lab.claim_now("big"), ("Bound".into(), "10.0.0.128/25".into()));
+}
+
+#[test]
 fn r38_subnets_made_before_usher_get_its_finalizer_in_batches() {
     let mut lab = Lab::new();
     lab.pool("p", json!({"cidr": "10.0.0.0/16"}));
@@ -507,16 +694,24 @@ fn r38_subnets_made_before_usher_get_its_finalizer_in_batches() {
             o["status"] = json!({"phase": "Bound", "allocatedCIDR": cidr, "subnetRef": name})
         });
     }
+    // One that somebody else holds back from going takes no finalizer any more, and is in nobody's way.
+    lab.server.edit(SUBNETS, "upstream-00", |o| {
+        o["metadata"]["finalizers"] = json!(["other/one"])
+    });
+    lab.server.delete(SUBNETS, "upstream-00", None).unwrap();
+    lab.claim("new", json!({"poolRef": "p", "blockSize": 24}));
     lab.operator = Operator::start(&lab.server);
     let adopted = |lab: &Lab| {
         let all = lab.server.all::<SubnetRecord>();
         all.iter()
+            .filter(|s| s.meta.key.name().starts_with("upstream"))
             .filter(|s| s.meta.has_finalizer(usher_subnets::api::FINALIZER))
             .count()
     };
     lab.run();
     assert_eq!(adopted(&lab), 20, "R38: at most 20 per second");
-    for expected in [40, 50] {
+    assert_eq!(lab.claim_now("new").0, "Bound");
+    for expected in [40, 49] {
         lab.server.pass_time(1);
         lab.pass(POOL, &key("p"));
         lab.run();
@@ -528,7 +723,7 @@ fn r38_subnets_made_before_usher_get_its_finalizer_in_batches() {
         .iter()
         .map(|s| s.cidr.to_string())
         .collect();
-    assert_eq!(ranges.len(), 50, "no range changed");
+    assert_eq!(ranges.len(), 51, "no range changed");
 }
 
 #[test]

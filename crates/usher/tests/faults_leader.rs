@@ -60,7 +60,7 @@ fn holder(now: &Now) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i12_no_write_of_a_past_leader_begins_after_its_lease_and_no_claim_is_lost() {
+async fn i12_r27_no_write_of_a_past_leader_begins_after_its_lease_and_no_claim_is_lost() {
     let mut chance = Chance::from_environment();
     let world = Arc::new(World::new().await);
     let audit = world.audit();

@@ -1,13 +1,12 @@
 //! A claim's steps.
 
 use ipnet::IpNet;
-use serde_json::Value;
 use usher_engine::ObjectKey;
 use usher_operator::error::Failure;
 use usher_operator::hands::Hands;
 use usher_operator::record;
 
-use super::{change, drop_finalizer, note, wake};
+use super::{change, drop_finalizer, note, owners_but, wake};
 use crate::kinds::{CLAIM, POOL};
 use crate::ledger::{Ledger, Refusal, overlap};
 use crate::plan::claim::{ClaimStep, Loss};
@@ -139,27 +138,7 @@ async fn share(hands: &impl Hands, claim: &ClaimRecord, key: &ObjectKey) -> Resu
     let Some(subnet) = hands.view(|view| view.get::<SubnetRecord>(key).cloned()) else {
         return Ok(());
     };
-    // The record keeps only a part of each owner; what is written is whole.
-    let moved = || Failure::Conflict {
-        object: format!("Subnet {key}"),
-    };
-    let object = hands.get(SUBNETS, key).await?.ok_or_else(moved)?;
-    let version = object
-        .metadata
-        .resource_version
-        .as_deref()
-        .and_then(|v| v.parse::<u64>().ok());
-    if version != Some(subnet.meta.revision) {
-        return Err(moved());
-    }
-    let mut owners: Vec<Value> = object
-        .metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .filter(|owner| !claim.meta.uid.is(&owner.uid))
-        .filter_map(|owner| serde_json::to_value(owner).ok())
-        .collect();
+    let mut owners = owners_but(hands, &subnet, &claim.meta.uid).await?;
     owners.push(objects::sharer(claim));
     hands.set_owners(SUBNETS, &subnet.meta, owners).await.map(drop)
 }

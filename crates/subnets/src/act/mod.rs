@@ -6,6 +6,7 @@ pub mod pool_claim;
 pub mod subnet;
 
 use kube::api::DynamicObject;
+use serde_json::Value;
 use usher_engine::{ObjectKey, Uid};
 use usher_operator::error::Failure;
 use usher_operator::hands::Hands;
@@ -16,6 +17,7 @@ use usher_operator::view::{View, Wake};
 use crate::answers::Answers;
 use crate::api::FINALIZER;
 use crate::ledger::{Account, Ledger};
+use crate::records::{SUBNETS, SubnetRecord};
 
 /// Puts our finalizer on an object.
 async fn add_finalizer(hands: &impl Hands, kind: ApiType, meta: &Meta) -> Result<(), Failure> {
@@ -70,4 +72,21 @@ fn owned_by(object: &DynamicObject, uid: &Uid) -> bool {
 
 fn name_of(object: &DynamicObject) -> &str {
     object.metadata.name.as_deref().unwrap_or("?")
+}
+
+/// The owners of a Subnet but for one, as the API server has them: a record keeps only a part of each, and what is written is
+/// whole. Only where the Subnet is still the version that is in view.
+async fn owners_but(hands: &impl Hands, subnet: &SubnetRecord, uid: &Uid) -> Result<Vec<Value>, Failure> {
+    let key = &subnet.meta.key;
+    let moved = || Failure::Conflict {
+        object: format!("Subnet {key}"),
+    };
+    let object = hands.get(SUBNETS, key).await?.ok_or_else(moved)?;
+    let version = object.metadata.resource_version.as_deref();
+    if version.and_then(|v| v.parse().ok()) != Some(subnet.meta.revision) {
+        return Err(moved());
+    }
+    let others = object.metadata.owner_references.iter().flatten();
+    let others = others.filter(|owner| !uid.is(&owner.uid));
+    Ok(others.filter_map(|owner| serde_json::to_value(owner).ok()).collect())
 }

@@ -160,6 +160,10 @@ async fn adopt(hands: &impl Hands, subnets: &[ObjectKey]) -> Result<(), Failure>
         match add_finalizer(hands, SUBNETS, &subnet.meta).await {
             // Somebody changed it meanwhile; it is looked at again.
             Ok(()) | Err(Failure::Conflict { .. } | Failure::Gone { .. }) => {}
+            // A policy, say. It holds its range all the same; the others have their turn.
+            Err(failure @ (Failure::Invalid { .. } | Failure::Forbidden { .. })) => {
+                tracing::warn!(subnet = %key, "not adopted: {failure}");
+            }
             Err(failure) => return Err(failure),
         }
     }

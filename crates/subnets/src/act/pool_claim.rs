@@ -10,7 +10,7 @@ use super::{add_finalizer, drop_finalizer, name_of, owned_by};
 use crate::ledger::Ledger;
 use crate::objects;
 use crate::plan::pool_claim::PoolClaimStep;
-use crate::records::{CLAIMS, POOL_CLAIMS, POOLS, PoolClaimRecord, PoolRecord, SubnetRecord};
+use crate::records::{CLAIMS, POOL_CLAIMS, POOLS, PoolClaimRecord, PoolRecord};
 
 /// Performs a pool claim's step.
 pub async fn step(hands: &impl Hands, claim: &PoolClaimRecord, step: &PoolClaimStep) -> Result<(), Failure> {
@@ -42,13 +42,12 @@ pub async fn step(hands: &impl Hands, claim: &PoolClaimRecord, step: &PoolClaimS
 async fn create_child(hands: &impl Hands, claim: &PoolClaimRecord) -> Result<(), Failure> {
     let found = hands.view(|view| {
         let ledger = view.derived::<Ledger>()?;
-        let holders = ledger
+        let namespace = claim.meta.key.namespace();
+        let cidr = ledger
             .holders(&claim.meta.uid.to_string())
-            .filter_map(|key| view.get::<SubnetRecord>(key));
-        let cidr = holders
-            .filter(|holder| holder.settled())
-            .map(|holder| holder.cidr)
-            .next()?;
+            .filter(|holder| holder.meta.key.namespace() == namespace && holder.pool == claim.parent)
+            .find(|holder| holder.settled())
+            .map(|holder| holder.cidr)?;
         let parent = view.get::<PoolRecord>(&claim.meta.key.sibling(&claim.parent)?)?;
         Some((cidr, parent.clone()))
     });

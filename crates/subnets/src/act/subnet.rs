@@ -6,12 +6,12 @@ use usher_operator::hands::Hands;
 use usher_operator::record;
 use usher_operator::view::Wake;
 
-use super::{drop_finalizer, name_of, note, wake};
+use super::{drop_finalizer, name_of, note, owners_but, wake};
 use crate::kinds::SUBNET;
 use crate::ledger::Ledger;
 use crate::plan::holder;
-use crate::plan::subnet::{SubnetStep, abandoned};
-use crate::records::{CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
+use crate::plan::subnet::{SubnetStep, uses};
+use crate::records::{CLAIMS, ClaimRecord, Owner, POOLS, PoolRecord, SUBNETS, SubnetRecord};
 
 /// Performs a Subnet's step.
 pub async fn step(hands: &impl Hands, subnet: &SubnetRecord, step: &SubnetStep) -> Result<(), Failure> {
@@ -23,15 +23,23 @@ pub async fn step(hands: &impl Hands, subnet: &SubnetRecord, step: &SubnetStep) 
             tracing::info!(subnet = %key, pool = &*subnet.pool, cidr = %subnet.cidr, "released");
             Ok(())
         }
-        SubnetStep::GiveUp { claim } => {
-            // The view of claims may be behind that of Subnets: a claim that was bound meanwhile keeps its range.
-            let object = hands.get(CLAIMS, claim).await?;
-            let present = object.and_then(|object| record::read::<ClaimRecord>(&object).ok());
-            match present {
-                Some(claim) if Some(&claim.meta.uid) == subnet.claim_uid() && !abandoned(subnet, &claim) => Ok(()),
-                _ if subnet.meta.deleting.is_some() => let_go(hands, subnet).await,
-                _ => hands.delete(SUBNETS, &subnet.meta).await.map(drop),
+        SubnetStep::GiveUp { .. } => {
+            for owner in subnet.claim_owners() {
+                if is_used(hands, subnet, owner).await? {
+                    return Ok(());
+                }
             }
+            match subnet.meta.deleting {
+                Some(_) => let_go(hands, subnet).await,
+                None => hands.delete(SUBNETS, &subnet.meta).await.map(drop),
+            }
+        }
+        SubnetStep::DropOwner { claim } => {
+            if is_used(hands, subnet, claim).await? {
+                return Ok(());
+            }
+            let others = owners_but(hands, subnet, &claim.uid).await?;
+            hands.set_owners(SUBNETS, &subnet.meta, others).await.map(drop)
         }
         SubnetStep::ConfirmOwner { kind, owner, uid } => {
             let there = hands.get(*kind, owner).await?;
@@ -46,6 +54,20 @@ pub async fn step(hands: &impl Hands, subnet: &SubnetRecord, step: &SubnetStep) 
         }
         SubnetStep::ConfirmPool { pool } => confirm_pool(hands, pool).await,
     }
+}
+
+/// Whether a claim that owns a Subnet has a use for it. The view of claims may be behind that of Subnets: one that was bound
+/// meanwhile keeps its range.
+async fn is_used(hands: &impl Hands, subnet: &SubnetRecord, owner: &Owner) -> Result<bool, Failure> {
+    let Some(key) = subnet.meta.key.sibling(&owner.name) else {
+        return Ok(false);
+    };
+    let Some(object) = hands.get(CLAIMS, &key).await? else {
+        return Ok(false);
+    };
+    // One that cannot be read keeps it: better stuck than lost.
+    let claim = record::read::<ClaimRecord>(&object);
+    Ok(claim.map_or(true, |claim| claim.meta.uid == owner.uid && uses(subnet, &claim)))
 }
 
 /// Takes the finalizer off. A Subnet that may hold a pool goes only if a list, asked for after its deletion mark was seen,

@@ -245,6 +245,11 @@ impl Account {
         }
     }
 
+    /// Whether any claim is Bound to a range of the pool.
+    pub fn has_promises(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
     /// Whether any Subnet of the pool is in view.
     pub fn has_subnets(&self) -> bool {
         !self.subnets.is_empty() || !self.withdrawn.is_empty()
@@ -260,7 +265,9 @@ impl Account {
         if subnet.settled() {
             self.committed.remove(uid);
         }
-        if subnet.settled() && !subnet.by_hand() && !subnet.meta.has_finalizer(FINALIZER) {
+        // One that is being deleted takes no finalizer any more.
+        let stays = subnet.settled() && subnet.meta.deleting.is_none();
+        if stays && !subnet.by_hand() && !subnet.meta.has_finalizer(FINALIZER) {
             self.unadopted.insert(uid.clone());
         } else {
             self.unadopted.remove(uid);

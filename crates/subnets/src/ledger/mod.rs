@@ -36,8 +36,8 @@ pub struct Ledger {
     holders: BTreeMap<Text, BTreeMap<Uid, Held>>,
 }
 
-/// A Subnet that may hold a pool: its key, and its range where it has that.
-type Held = (ObjectKey, Option<IpNet>);
+/// A Subnet that may hold a pool.
+type Held = Arc<SubnetRecord>;
 
 impl Ledger {
     /// A pool's account; none where nothing was ever heard of the pool.
@@ -86,10 +86,9 @@ impl Ledger {
             }
             touched.insert(old.cluster_id.clone());
         }
-        if let Some(new) = change.new.as_deref().filter(|subnet| subnet.may_hold_a_pool()) {
+        if let Some(new) = change.new.as_ref().filter(|subnet| subnet.may_hold_a_pool()) {
             let of_id = self.holders.entry(new.cluster_id.clone()).or_default();
-            let range = new.settled().then_some(new.cidr);
-            of_id.insert(new.meta.uid.clone(), (new.meta.key.clone(), range));
+            of_id.insert(new.meta.uid.clone(), new.clone());
             touched.insert(new.cluster_id.clone());
         }
         for id in touched {
@@ -102,12 +101,21 @@ impl Ledger {
     }
 
     /// Subnets in view that may be the holder of a pool with this id.
-    pub fn holders<'l>(&'l self, id: &str) -> impl Iterator<Item = &'l ObjectKey> + use<'l> {
-        self.holders
-            .get(id)
-            .into_iter()
-            .flat_map(BTreeMap::values)
-            .map(|(key, _)| key)
+    pub fn holders<'l>(&'l self, id: &str) -> impl Iterator<Item = &'l Arc<SubnetRecord>> + use<'l> {
+        self.holders.get(id).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// Those of them that are in another pool, as a holder is: the one that counts first.
+    pub fn holders_of(&self, pool: &PoolRecord) -> Vec<&Arc<SubnetRecord>> {
+        let (namespace, name) = (pool.meta.key.namespace(), pool.meta.key.name());
+        // A clusterID is what somebody wrote; it means nothing in another namespace.
+        let theirs = |held: &&Arc<SubnetRecord>| held.meta.key.namespace() == namespace && *held.pool != *name;
+        let mut holders: Vec<_> = self.holders(&pool.holder_id()).filter(theirs).collect();
+        holders.sort_by_key(|held| {
+            let elsewhere = pool.parent.as_ref().is_some_and(|parent| *parent != held.pool);
+            (!held.settled(), elsewhere, held.meta.created, held.meta.key.name())
+        });
+        holders
     }
 
     /// Pools in view whose holder has this clusterID.
@@ -120,15 +128,9 @@ impl Ledger {
         if !pool.is_child() {
             return pool.cidr;
         }
-        let held = self
-            .holders
-            .get(&pool.holder_id())
-            .into_iter()
-            .flat_map(BTreeMap::values);
-        let mut ranges = held
-            .filter(|(key, _)| key != &pool.meta.key)
-            .filter_map(|(_, range)| *range);
-        ranges.find_map(|range| shared(range, pool.cidr)).unwrap_or(pool.cidr)
+        let holder = self.holders_of(pool).into_iter().find(|holder| holder.settled());
+        let range = holder.and_then(|holder| shared(holder.cidr, pool.cidr));
+        range.unwrap_or(pool.cidr)
     }
 
     /// Takes in a change of a pool.

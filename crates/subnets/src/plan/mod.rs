@@ -10,6 +10,7 @@ pub mod pool;
 pub mod pool_claim;
 pub mod pool_report;
 mod promise;
+mod serve;
 pub mod subnet;
 
 use crate::api::ClaimPhase;
@@ -187,6 +188,11 @@ impl<'v> Standing<'v> {
             Some(holder) if self.serving().is_none() => format!(
                 "pool {name}: {} is not what it has in parent {parent}, {}; set spec.cidr to that",
                 pool.cidr, holder.cidr
+            ),
+            Some(holder) if holder.meta.deleting.is_some() => format!(
+                "pool {name} cannot have {} in parent {parent}: somebody deleted Subnet {}; delete this pool and make it again",
+                holder.cidr,
+                holder.meta.key.name()
             ),
             Some(holder) => format!(
                 "pool {name} has {} in parent {parent}, which is being confirmed",

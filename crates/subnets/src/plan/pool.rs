@@ -1,17 +1,16 @@
 //! What a pool does next: serve its queue, say what it has, end when it is empty.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell, Text, Uid};
 
-use super::map::Fit;
-use super::pool_report::{conflict, is_stuck, some, status, waiting};
+use super::pool_report::{conflict, some, status, waiting};
+use super::serve::serve;
 use super::{PoolState, Request, Standing, holder, request};
-use crate::api::{FINALIZER, Strategy, SubnetPoolStatus};
-use crate::ledger::{Account, Grant, Place, Target, Unserved, overlap};
+use crate::api::{FINALIZER, SubnetPoolStatus};
+use crate::ledger::{Account, Grant, Target, overlap};
 use crate::records::{ClaimRecord, Meta, PoolRecord};
 
 /// Grants per pass; then the pass ends and others have their turn (R17).
@@ -235,12 +234,32 @@ impl PoolView<'_> {
     }
 
     /// Whether a grant is still wanted by its claim and still possible in its pool (R18).
-    pub fn wanted(grant: &Grant, claim: Option<&ClaimRecord>, uid: &Uid, standing: &Standing<'_>) -> bool {
+    pub fn wanted(
+        grant: &Grant,
+        claim: Option<&ClaimRecord>,
+        uid: &Uid,
+        account: &Account,
+        standing: &Standing<'_>,
+    ) -> bool {
         let pool = standing.pool;
         let state = standing.state();
+        let Some(serving) = standing.serving() else {
+            return false;
+        };
         let possible = matches!(state, PoolState::Serving | PoolState::Rebuilding)
-            && standing.serving().is_some_and(|range| range.contains(&grant.cidr))
+            && serving.contains(&grant.cidr)
             && !pool.exclude.iter().any(|e| overlap(*e, grant.cidr));
+        // Its limits may have changed since; what it does not give any more its claim does not take.
+        let given = |claim: &ClaimRecord| match request(claim.ask, pool, serving) {
+            Ok(Request::Length(length)) => grant.cidr.prefix_len() == length,
+            Ok(Request::Exact(cidr)) => grant.cidr == cidr,
+            Err(_) => false,
+        };
+        // Somebody else of its clusterID has a Subnet: it shares that, or asks in vain (R11).
+        let shares = |claim: &ClaimRecord| {
+            let mut namesakes = account.of_cluster(claim.meta.key.namespace(), &claim.cluster_id);
+            namesakes.any(|subnet| subnet.claim_uid() != Some(uid))
+        };
         possible
             && claim.is_some_and(|claim| {
                 claim.meta.uid == *uid
@@ -248,11 +267,13 @@ impl PoolView<'_> {
                     && claim.meta.deleting.is_none()
                     && claim.bound().is_none()
                     && *claim.pool == *pool.meta.key.name()
+                    && given(claim)
+                    && !shares(claim)
             })
     }
 }
 
-type PoolPlan = Plan<PoolStep, SubnetPoolStatus>;
+pub(super) type PoolPlan = Plan<PoolStep, SubnetPoolStatus>;
 
 /// The decision.
 pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> PoolPlan {
@@ -283,7 +304,11 @@ pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> PoolPlan 
     }
     plan = say_conflicts(pool, seen, plan);
     let account = seen.account;
-    let used = account.has_subnets() || seen.child_pools > 0 || waiting(pool, seen) > 0 || !account.grants.is_empty();
+    let used = account.has_subnets()
+        || account.has_promises()
+        || seen.child_pools > 0
+        || waiting(pool, seen) > 0
+        || !account.grants.is_empty();
     if used && !pool.meta.has_finalizer(FINALIZER) {
         // Grants follow once the finalizer is in view.
         return plan.step(PoolStep::AddFinalizer);
@@ -293,18 +318,20 @@ pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> PoolPlan 
         plan.steps.extend(next.step);
     }
     plan = recount(pool, seen, plan, now);
-    if !account.unadopted.is_empty() {
-        plan = adopt(account, plan);
-    }
     let counting = |step: &PoolStep| matches!(step, PoolStep::ListForRecount { .. });
-    match state {
+    plan = match state {
         // Grants pause from the moment a recalculation begins.
         PoolState::Serving if plan.steps.iter().any(counting) => plan,
         PoolState::Serving => serve(pool, seen, plan, now),
         // Said above.
         PoolState::WaitingParent | PoolState::Rebuilding => plan,
         _ => plan.finding(Finding::new(Stance::Blocked, state.reason(), seen.standing.sentence())),
+    };
+    // Nobody waits for this one.
+    if !account.unadopted.is_empty() {
+        plan = adopt(account, plan);
     }
+    plan
 }
 
 /// A watch is broken: nothing is known to be so any more, and nothing is said that may not be.
@@ -417,168 +444,5 @@ fn recount(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan, now: Timestam
                 _ => plan.step(PoolStep::CheckSlice),
             }
         }
-    }
-}
-
-/// Serves the queue, oldest first (R13): among the heads of the lines, the oldest that fits, until none does. Whoever is
-/// passed over because nothing fits it makes those behind it take the tightest place, so that no big block is split for
-/// them without need (R14).
-fn serve(pool: &PoolRecord, seen: &PoolView<'_>, mut plan: PoolPlan, now: Timestamp) -> PoolPlan {
-    let account = seen.account;
-    let Some(map) = &account.map else { return plan };
-    let room = GRANTS_OUTSTANDING
-        .saturating_sub(account.grants.len())
-        .min(GRANTS_PER_PASS);
-    let mut overlay = map.overlay();
-    let grant = |claim: &Unserved, cidr| PoolStep::Grant {
-        uid: claim.uid.clone(),
-        grant: Grant {
-            cidr,
-            claim: claim.place.claim.clone(),
-            generation: claim.generation,
-            cluster_id: claim.cluster_id.clone(),
-            at: now,
-            sent: false,
-        },
-    };
-    // R16: what was promised to others is not there for the queue.
-    for cidr in account.awaited.values() {
-        overlay.withhold(*cidr);
-    }
-    let mut served: BTreeSet<&str> = BTreeSet::new();
-    let mut granted = 0;
-    // R15: a block that is kept is for its claim alone.
-    if let Some((target, claim)) = kept(account)
-        && room > 0
-    {
-        if overlay.reserve(target.cidr).is_ok() {
-            plan = plan.step(grant(claim, target.cidr));
-            served.insert(&claim.cluster_id);
-            granted += 1;
-        } else {
-            overlay.withhold(target.cidr);
-        }
-    }
-    // Everybody in a line asks the same, so only its head needs to be looked at.
-    let mut lines: Vec<_> = account
-        .line
-        .lines()
-        .map(|(ask, _, line)| (request(ask, pool, seen.serving()), line))
-        .collect();
-    let mut heads: BTreeMap<&Place, (Request, usize, &Unserved)> = BTreeMap::new();
-    for (at, (asked, line)) in lines.iter_mut().enumerate() {
-        if let Ok(asked) = asked
-            && let Some(claim) = line.next()
-        {
-            heads.insert(&claim.place, (*asked, at, claim));
-        }
-    }
-    let usual = match pool.strategy {
-        Strategy::Linear => Fit::First,
-        Strategy::Buddy => Fit::Best,
-    };
-    let mut passed_over = false;
-    while granted < room
-        && let Some((_, (asked, at, claim))) = heads.pop_first()
-    {
-        // R11: one range per clusterID; the other claims of it share that.
-        if !served.contains(&*claim.cluster_id) {
-            let taken = match asked {
-                Request::Length(length) => overlay.take(length, if passed_over { Fit::Best } else { usual }),
-                Request::Exact(cidr) => overlay.reserve(cidr).is_ok().then_some(cidr),
-            };
-            let Some(cidr) = taken else {
-                // Room only shrinks while we serve: nobody in this line is served in this pass.
-                passed_over = true;
-                continue;
-            };
-            plan = plan.step(grant(claim, cidr));
-            served.insert(&claim.cluster_id);
-            granted += 1;
-        }
-        if let Some(claim) = lines.get_mut(at).and_then(|(_, line)| line.next()) {
-            heads.insert(&claim.place, (asked, at, claim));
-        }
-    }
-    if granted > 0 {
-        plan = plan.finding(Finding::new(
-            Stance::Doing,
-            "Granting",
-            format!("granting a range to {} now", some(granted, "waiting claim")),
-        ));
-    }
-    let left = waiting(pool, seen).saturating_sub(granted);
-    if granted == room && left > 0 {
-        // More would fit, perhaps; go on when these are placed, and let others have their turn.
-        let soon = if room > 0 {
-            Duration::from_millis(20)
-        } else {
-            Duration::from_secs(1)
-        };
-        plan = plan.again_after(soon);
-    } else if left > 0 {
-        plan = plan.finding(Finding::new(
-            Stance::Waiting,
-            "ClaimsWaiting",
-            format!(
-                "waiting for room in pool {}: {}",
-                pool.meta.key.name(),
-                some(left, "claim")
-            ),
-        ));
-        plan = choose_target(pool, seen, plan, now);
-    }
-    plan
-}
-
-/// The block that is kept, with the claim it is kept for, while that waits.
-fn kept(account: &Account) -> Option<(&Target, &Unserved)> {
-    let target = account.target.as_ref()?;
-    Some((target, account.line.waits(&target.uid)?))
-}
-
-/// R15: the claim that waits longest, if others were served over its head, gets a block kept for it.
-fn choose_target(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan, now: Timestamp) -> PoolPlan {
-    let account = seen.account;
-    if kept(account).is_some() {
-        return plan;
-    }
-    let stuck = account
-        .line
-        .lines()
-        .filter(|(ask, ..)| is_stuck(*ask, pool, seen, account));
-    let Some(claim) = stuck
-        .filter_map(|(_, _, mut line)| line.next())
-        .min_by_key(|claim| &claim.place)
-    else {
-        return plan;
-    };
-    let created = claim.place.created.into();
-    if account.last_grant.is_none_or(|last| last <= created) {
-        return plan;
-    }
-    let rest = seen.limits.target_after.saturating_sub(now.duration_since(created));
-    if let Some(rest) = Duration::try_from(rest).ok().filter(|rest| !rest.is_zero()) {
-        return plan.again_after(rest);
-    }
-    let block = match request(claim.ask, pool, seen.serving()) {
-        Ok(Request::Exact(cidr)) => Some(cidr),
-        Ok(Request::Length(length)) => account.map.as_ref().and_then(|map| map.emptiest(length, &pool.exclude)),
-        Err(_) => None,
-    };
-    match block {
-        Some(cidr) => {
-            let step = PoolStep::KeepTarget {
-                claim: claim.place.claim.clone(),
-                target: Target {
-                    uid: claim.uid.clone(),
-                    cidr,
-                    since: now,
-                },
-            };
-            let told = Finding::new(Stance::Doing, "BlockKept", step.describe()).told(Tell::Normal);
-            plan.finding(told).step(step)
-        }
-        None => plan,
     }
 }

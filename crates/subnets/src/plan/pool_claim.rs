@@ -149,14 +149,31 @@ fn make(claim: &PoolClaimRecord, seen: &PoolClaimView<'_>, now: Timestamp) -> Po
     let Some(internal) = seen.claims.first() else {
         return pending("a range of the parent is being claimed").step(PoolClaimStep::CreateInternalClaim);
     };
+    let served = internal.phase() == Some(ClaimPhase::Bound) && internal.bound().is_some();
+    let child = seen.child(claim.status.bound_pool_name.as_deref());
+    // Somebody deleted its Subnet in the parent: no pool can be confirmed on that any more. A pool that was goes on (R37);
+    // another one goes, and then the range, and all is made again.
+    let leaving = seen
+        .holder
+        .filter(|holder| holder.settled() && holder.meta.deleting.is_some());
+    let lost = leaving.is_some() && !seen.pools.iter().any(|pool| pool.held);
+    if let (Some(holder), true) = (leaving, lost && (served || child.is_some())) {
+        let message = format!(
+            "Subnet {} of the parent was deleted; the pool is made again once it is gone",
+            holder.meta.key.name()
+        );
+        let plan = pending(&message).finding(Finding::new(Stance::Waiting, "ClaimPending", message));
+        return match take_down(seen, &seen.claims) {
+            Down::Step(step) => plan.step(step),
+            Down::Waiting(_) | Down::Done => plan,
+        };
+    }
     if internal.meta.deleting.is_some() && seen.claims.len() == 1 && claim.status.phase != Some(ClaimPhase::Bound) {
         // Deleted by hand: it goes, and is made again.
         return pending("its claim in the parent is being released").step(PoolClaimStep::DropInternalClaimFinalizer {
             claim: Box::new(internal.meta.clone()),
         });
     }
-    let served = internal.phase() == Some(ClaimPhase::Bound) && internal.bound().is_some();
-    let child = seen.child(claim.status.bound_pool_name.as_deref());
     match child {
         None if !served => mirrored(claim, seen, internal, now),
         None => match seen.holder.filter(|holder| holder.settled()) {

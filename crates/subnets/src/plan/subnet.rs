@@ -13,7 +13,7 @@ use usher_engine::{Finding, ObjectKey, Plan, Second, Stance, Step, Tell, Uid};
 use super::holder::Footing;
 use super::{PoolState, Standing, fulfils};
 use crate::api::{FINALIZER, SubnetPhase, SubnetStatus};
-use crate::records::{ApiType, ClaimRecord, PoolRecord, SubnetRecord};
+use crate::records::{ApiType, ClaimRecord, Owner, PoolRecord, SubnetRecord};
 
 /// A step of a Subnet.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,10 +25,15 @@ pub enum SubnetStep {
     },
     /// Lets it go: its range is free when it is gone.
     DropFinalizer,
-    /// Gives it up because its claim, never bound, asks for something else now; the claim is read once more first.
+    /// Gives it up because its claim, never bound, asks for something else now; those that own it are read once more first.
     GiveUp {
         /// The claim.
         claim: ObjectKey,
+    },
+    /// Takes a claim that has no use for it from its owners; others have. The claim is read once more first.
+    DropOwner {
+        /// The claim.
+        claim: Box<Owner>,
     },
     /// Asks the API server whether the owner is really gone: the view cannot tell.
     ConfirmOwner {
@@ -52,6 +57,7 @@ impl Step for SubnetStep {
             SubnetStep::Delete { .. } => "DeleteSubnet",
             SubnetStep::DropFinalizer => "DropSubnetFinalizer",
             SubnetStep::GiveUp { .. } => "GiveUpSubnet",
+            SubnetStep::DropOwner { .. } => "DropSubnetOwner",
             SubnetStep::ConfirmOwner { .. } => "ConfirmOwner",
             SubnetStep::ConfirmPool { .. } => "ConfirmPool",
         }
@@ -64,6 +70,10 @@ impl Step for SubnetStep {
             SubnetStep::GiveUp { claim } => {
                 format!("give the range up: SubnetClaim {claim} asks for something else now")
             }
+            SubnetStep::DropOwner { claim } => format!(
+                "take SubnetClaim {} from the owners: it asks for something else now",
+                claim.name
+            ),
             SubnetStep::ConfirmOwner { kind, owner, .. } => {
                 format!("ask the API server whether {} {owner} is gone", kind.kind)
             }
@@ -107,8 +117,10 @@ pub struct SubnetView<'v> {
     pub footing: Footing,
     /// The claim it was made for, while that lives.
     pub claim: Option<&'v ClaimRecord>,
-    /// Another claim shares it (R11).
+    /// Another claim shares it, and has a use for it (R11).
     pub shared: bool,
+    /// Claims among its owners that live, were never bound, and ask for something else now (R32).
+    pub idle: Vec<&'v Owner>,
     /// Those it belongs to.
     pub owners: Owners,
     /// Pools in view that it holds a range for.
@@ -370,11 +382,17 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
     };
     // R26: as long as a pool lives from it, it stays, whoever made that pool is gone or not.
     let releasable = releasable && seen.children.is_empty();
-    // R32: the claim changed before it was bound; its range is released first, then it is served anew.
-    if let Some(claim) = seen.claim.filter(|claim| abandoned(subnet, claim) && !seen.shared) {
-        return keep().step(SubnetStep::GiveUp {
-            claim: claim.meta.key.clone(),
-        });
+    // R32: a claim changed before it was bound; its range is released first, unless others have it too, and then it is
+    // served anew.
+    if let Some(idle) = seen.idle.first().filter(|_| !subnet.by_hand()) {
+        let used = seen.shared || seen.claim.is_some_and(|claim| uses(subnet, claim));
+        let step = match (used, subnet.meta.key.sibling(&idle.name)) {
+            (false, Some(claim)) => SubnetStep::GiveUp { claim },
+            _ => SubnetStep::DropOwner {
+                claim: Box::new((*idle).clone()),
+            },
+        };
+        return keep().step(step);
     }
     // R30: two Subnets of one claim; the one it is not Bound to goes.
     let spare = seen
@@ -386,7 +404,14 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
         let plan = keep();
         return match subnet.meta.deleting {
             // Like a volume claim in use: deleted, and kept until its claim is.
-            Some(since) => plan.finding(Finding::new(Stance::Waiting, "InUse", in_use(subnet, seen)).since(since)),
+            Some(since) => {
+                let message = in_use(subnet, seen);
+                plan.finding(
+                    Finding::new(Stance::Waiting, "InUse", message)
+                        .since(since)
+                        .told(Tell::Warning),
+                )
+            }
             None => plan,
         };
     }
@@ -430,15 +455,18 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
         Finding::new(
             Stance::Doing,
             "SubnetReleased",
-            format!("{} is free again", subnet.cidr),
+            format!("{} is being released", subnet.cidr),
         )
         .told(Tell::Normal),
     )
 }
 
-/// Whether a claim that was never bound has no use for this Subnet any more.
-pub fn abandoned(subnet: &SubnetRecord, claim: &ClaimRecord) -> bool {
-    claim.bound().is_none() && !fulfils(claim, &subnet.pool, &subnet.cluster_id, subnet.cidr)
+/// Whether a claim that owns a Subnet has a use for it: it is Bound to it, or may be.
+pub fn uses(subnet: &SubnetRecord, claim: &ClaimRecord) -> bool {
+    match claim.bound() {
+        Some(range) => range == subnet.cidr && claim.pool == subnet.pool,
+        None => fulfils(claim, &subnet.pool, &subnet.cluster_id, subnet.cidr),
+    }
 }
 
 fn ask_after(kind: ApiType, owner: &ObjectKey, uid: &Uid) -> SubnetStep {

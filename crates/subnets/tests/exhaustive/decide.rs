@@ -12,7 +12,7 @@ use usher_operator::view::{Event, View};
 use usher_subnets::api::{FINALIZER, SubnetPhase, SubnetStatus};
 use usher_subnets::kinds::Subnets;
 use usher_subnets::plan::holder::Footing;
-use usher_subnets::plan::subnet::{self, Owners, Rival, SubnetStep, SubnetView, named_by_claim};
+use usher_subnets::plan::subnet::{self, Owners, Rival, SubnetStep, SubnetView, named_by_claim, uses};
 use usher_subnets::plan::{Lineage, Standing};
 use usher_subnets::records::{CLAIMS, ClaimRecord, POOL_CLAIMS, POOLS, PoolRecord, SUBNETS, SubnetRecord};
 use usher_subnets::wake;
@@ -207,6 +207,10 @@ impl Decisions {
             footing: Footing::Root,
             claim,
             shared: false,
+            idle: match (own.claim(), claim) {
+                (Some(owner), Some(claim)) if claim.bound().is_none() && !uses(own, claim) => vec![owner],
+                _ => Vec::new(),
+            },
             owners: match (own.claim(), claim) {
                 (None, _) => Owners::None,
                 (Some(_), Some(_)) => Owners::Alive,
@@ -313,6 +317,7 @@ fn writes(own: &Subnet, shown: &SubnetRecord, status: &SubnetStatus, steps: &[Su
                 add(if held { Write::Mark } else { Write::Gone });
             }
             SubnetStep::DropFinalizer => add(Write::Gone),
+            SubnetStep::DropOwner { .. } => panic!("nobody shares in this world"),
             // Questions, not writes.
             SubnetStep::ConfirmOwner { .. } | SubnetStep::ConfirmPool { .. } => {}
         }

@@ -122,7 +122,7 @@ fn the_plans_of_the_small_world_are_those_that_observe_leads_to() {
 }
 
 #[test]
-fn every_mistake_in_r21_to_r23_is_found() {
+fn every_mistake_in_r21_r22_and_r23_is_found() {
     for mutant in Mutant::ALL {
         assert_caught(&mutant, &explore(&mut Race::new(Some(mutant)), MUTANT_WRITES));
     }

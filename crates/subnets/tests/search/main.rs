@@ -12,9 +12,13 @@ mod users;
 #[path = "../world/mod.rs"]
 mod world;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use dice::Dice;
-use serde_json::json;
-use usher_engine::ObjectKey;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use usher_engine::{Next, ObjectKey};
+use usher_subnets::records::CLAIMS;
 use world::{Call, Flight, Operator, Server, TYPES, orphan_effect};
 
 /// A pass under way, or what a crash left of one.
@@ -27,6 +31,8 @@ struct Run {
     server: Server,
     operators: Vec<Operator>,
     pending: Vec<Pending>,
+    /// When a plan asked to be looked at again, by operator.
+    timers: BTreeMap<(usize, &'static str, ObjectKey), Timestamp>,
     dice: Dice,
     judge: invariants::Judge,
     names: usize,
@@ -58,6 +64,7 @@ impl Run {
             server,
             operators,
             pending: Vec::new(),
+            timers: BTreeMap::new(),
             dice,
             judge: invariants::Judge::new(force),
             names: 0,
@@ -98,6 +105,11 @@ impl Run {
         if std::env::var_os("USHER_TRACE").is_some() {
             println!("operator {operator} {kind} {key}: {:?}", flight.lines);
         }
+        let due = match flight.next {
+            Some(Next::After(wait)) => self.server.now() + wait,
+            _ => Timestamp::MAX,
+        };
+        self.timers.insert((operator, kind, key.clone()), due);
         if flight.call().is_some() {
             let flight = Box::new(flight);
             self.pending.push(Pending::Pass { operator, flight });
@@ -131,6 +143,7 @@ impl Run {
     /// Memory is lost, what was sent may still arrive.
     fn crash(&mut self, operator: usize) {
         self.operators[operator] = Operator::start(&self.server);
+        self.timers.retain(|(of, ..), _| *of != operator);
         let of_dead = |pending: &Pending| matches!(pending, Pending::Pass { operator: of, .. } if *of == operator);
         let (dead, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending).into_iter().partition(of_dead);
         self.pending = rest;
@@ -180,49 +193,73 @@ impl Run {
         }
     }
 
-    /// Faults off: both operators see everything, do everything; then nothing is left to do and everybody is served.
+    /// Faults off: both operators see everything and look at whom they are told to look at, now or later, and at nobody
+    /// else. A minute and a half after the last thing that happened everybody is served, and nobody who was not looked at
+    /// would have done anything: a wake that is missing shows here.
     fn converge(&mut self) {
-        for round in 0.. {
-            assert!(
-                round < 400,
-                "no calm: {:?}",
-                self.operators
-                    .iter()
-                    .map(|o| o.memory().woken.clone())
-                    .collect::<Vec<_>>()
-            );
-            while !self.pending.is_empty() {
-                self.effect(0, false);
+        let mut quiet = 0;
+        for step in 0.. {
+            assert!(step < 200, "no calm: {:?}", self.timers);
+            quiet = if self.settle() { 0 } else { quiet + 1 };
+            if quiet > 9 {
+                break;
             }
-            for operator in 0..2 {
-                self.operators[operator].deliver_all(&self.server);
-                let woken = self.operators[operator].take_woken();
-                for wake in woken {
-                    self.pass(operator, wake.kind, &wake.key);
-                }
-            }
-            let calm = self.pending.is_empty() && self.operators.iter().all(Operator::is_calm);
-            if round % 7 == 6 {
-                // Timers: everything is looked at once more, later.
-                self.server.pass_time(10);
-                if !self.look_at_everything() && calm {
-                    break;
-                }
-            }
+            self.server.pass_time(10);
         }
         self.operators.iter().for_each(Operator::audit);
         invariants::served(&self.server, &self.operators[0]);
-    }
-
-    /// Passes of everything; true if any wants something.
-    fn look_at_everything(&mut self) -> bool {
-        let keys = users::keys(&self.server);
-        for operator in 0..2 {
-            for (kind, key) in &keys {
-                self.pass(operator, kind, key);
+        for (kind, key) in users::keys(&self.server) {
+            for operator in 0..2 {
+                let flight = self.operators[operator].pass(kind, &key, self.server.now());
+                if let Some(flight) = flight.filter(|flight| flight.call().is_some_and(|call| self.is_news(&call))) {
+                    panic!(
+                        "operator {operator} was not told to look at {kind} {key}: {:?}",
+                        flight.lines
+                    );
+                }
             }
         }
-        !self.pending.is_empty() || self.operators.iter().any(|o| !o.is_calm())
+    }
+
+    /// Whoever is to be looked at by now, until nobody is. False: there was nobody.
+    fn settle(&mut self) -> bool {
+        for round in 0.. {
+            assert!(round < 400, "no calm");
+            while !self.pending.is_empty() {
+                self.effect(0, false);
+            }
+            let mut looks = BTreeSet::new();
+            let now = self.server.now();
+            for ((operator, kind, key), due) in &mut self.timers {
+                if *due <= now {
+                    *due = Timestamp::MAX;
+                    looks.insert((*operator, *kind, key.clone()));
+                }
+            }
+            for operator in 0..2 {
+                self.operators[operator].deliver_all(&self.server);
+                let woken = self.operators[operator].take_woken().into_iter();
+                looks.extend(woken.map(|wake| (operator, wake.kind, wake.key)));
+            }
+            if looks.is_empty() {
+                return round > 0;
+            }
+            for (operator, kind, key) in looks {
+                self.pass(operator, kind, &key);
+            }
+        }
+        true
+    }
+
+    /// Whether a call does something. What a claim that waits says of the free space is as of its last look; who holds
+    /// what it wants may be another by now.
+    fn is_news(&self, call: &Call) -> bool {
+        let Call::Status { kind, meta, status } = call else {
+            return true;
+        };
+        let reading = |status: &Value| (status["phase"].clone(), status.pointer("/conditions/0/reason").cloned());
+        let stored = self.server.get(*kind, meta.key.name());
+        *kind != CLAIMS || stored.is_none_or(|stored| reading(&stored["status"]) != reading(status))
     }
 }
 

@@ -147,9 +147,14 @@ impl Run {
         let editable = |claim: &&ClaimRecord| claim.phase() != Some(usher_subnets::api::ClaimPhase::Bound);
         if let Some(claim) = claims.get(at).filter(|claim| claim.owner().is_none()).filter(editable) {
             let name = claim.meta.key.name().to_owned();
-            self.server.edit(CLAIMS, &name, |object| {
-                object["spec"]["blockSize"] = json!(size);
-                object["spec"].as_object_mut().unwrap().remove("requestedCIDR");
+            let (what, id) = (self.dice.roll(6), format!("id{}", self.dice.roll(4)));
+            self.server.edit(CLAIMS, &name, |object| match what {
+                0 => object["spec"]["clusterID"] = json!(id),
+                1 => object["spec"]["poolRef"] = json!("p"),
+                _ => {
+                    object["spec"]["blockSize"] = json!(size);
+                    object["spec"].as_object_mut().unwrap().remove("requestedCIDR");
+                }
             });
         }
     }
@@ -166,16 +171,18 @@ impl Run {
         }
     }
 
-    /// A root pool shrinks, grows back, or excludes a part of itself.
+    /// A root pool shrinks, grows back, excludes a part of itself, or gives smaller blocks or not.
     fn edit_pool(&mut self, six: bool) {
         let (name, whole, half, part) = match six {
             false => ("p", "10.0.0.0/28", "10.0.0.0/29", "10.0.0.4/31"),
             true => ("q", "fd00::/124", "fd00::/125", "fd00::4/127"),
         };
-        let (small, excludes) = (self.dice.one_in(3), self.dice.one_in(3));
+        let (small, excludes, coarse) = (self.dice.one_in(3), self.dice.one_in(3), self.dice.one_in(4));
         self.server.edit(POOLS, name, |object| {
             object["spec"]["cidr"] = json!(if small { half } else { whole });
             object["spec"]["exclude"] = if excludes { json!([part]) } else { json!([]) };
+            let longest = if six { 128 } else { 32 };
+            object["spec"]["maxBlockSize"] = json!(if coarse { longest - 2 } else { longest });
         });
     }
 
