@@ -6,6 +6,7 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use usher_engine::ObjectKey;
@@ -728,33 +729,36 @@ fn r38_subnets_made_before_usher_get_its_finalizer_in_batches() {
 
 #[test]
 fn r51_a_damaged_map_is_found_in_slices_and_repaired_r50() {
-    let mut lab = Lab::new();
-    lab.pool("p", json!({"cidr": "10.0.0.0/24"}));
-    lab.claim("a", json!({"poolRef": "p", "blockSize": 26}));
-    lab.run();
-    lab.operator.pools.limits.checked_from = Some(lab.server.now());
-    let forgotten = {
-        let mut memory = lab.operator.memory();
-        let ledger = memory.view.derived_mut::<Ledger>().unwrap();
-        ledger.account_mut(&key("p")).unwrap().damage()
-    };
-    assert_eq!(forgotten.unwrap().to_string(), "10.0.0.0/26");
-    lab.server.pass_time(599);
-    lab.pass(POOL, &key("p"));
-    lab.run();
-    assert!(!lab.account("p", |a| a.recalculation.suspected), "not due yet");
-    lab.server.pass_time(1);
-    lab.pass(POOL, &key("p"));
-    lab.run();
-    lab.operator.audit();
-    let answer = lab.pool_status("p")["recalculated"].clone();
-    assert_eq!(
-        (answer["trigger"].as_str(), answer["drift"].as_i64()),
-        (Some("drift-check"), Some(1)),
-        "R51, R50"
-    );
-    // Whole again: the range is not given twice.
-    lab.claim("b", json!({"poolRef": "p", "blockSize": 26}));
-    lab.run();
-    assert_eq!(lab.claim_now("b").1, "10.0.0.64/26");
+    let forgets_a_subnet: fn(&mut Account) -> Option<IpNet> = Account::damage;
+    for (damage, drift) in [(forgets_a_subnet, 1), (Account::damage_promise, 2)] {
+        let mut lab = Lab::new();
+        lab.pool("p", json!({"cidr": "10.0.0.0/24"}));
+        lab.claim("a", json!({"poolRef": "p", "blockSize": 26}));
+        lab.run();
+        lab.operator.pools.limits.checked_from = Some(lab.server.now());
+        let forgotten = {
+            let mut memory = lab.operator.memory();
+            let ledger = memory.view.derived_mut::<Ledger>().unwrap();
+            damage(ledger.account_mut(&key("p")).unwrap())
+        };
+        assert_eq!(forgotten.unwrap().to_string(), "10.0.0.0/26");
+        lab.server.pass_time(599);
+        lab.pass(POOL, &key("p"));
+        lab.run();
+        assert!(!lab.account("p", |a| a.recalculation.suspected), "not due yet");
+        lab.server.pass_time(1);
+        lab.pass(POOL, &key("p"));
+        lab.run();
+        lab.operator.audit();
+        let answer = lab.pool_status("p")["recalculated"].clone();
+        assert_eq!(
+            (answer["trigger"].as_str(), answer["drift"].as_i64()),
+            (Some("drift-check"), Some(drift)),
+            "R51, R50"
+        );
+        // Whole again: the range is not given twice.
+        lab.claim("b", json!({"poolRef": "p", "blockSize": 26}));
+        lab.run();
+        assert_eq!(lab.claim_now("b").1, "10.0.0.64/26");
+    }
 }

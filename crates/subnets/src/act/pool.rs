@@ -7,12 +7,12 @@ use kube::api::DynamicObject;
 use usher_engine::{ObjectKey, Text, Uid};
 use usher_operator::error::Failure;
 use usher_operator::hands::Hands;
-use usher_operator::record;
+use usher_operator::record::{self, Record};
 
 use super::{add_finalizer, change, drop_finalizer, name_of, note, owned_by, wake};
 use crate::answers::Answers;
 use crate::kinds::{CLAIM, POOL};
-use crate::ledger::{Asked, Done, Ledger};
+use crate::ledger::{Asked, Cursor, Done, Ledger};
 use crate::plan::holder;
 use crate::plan::pool::PoolStep;
 use crate::records::{CLAIMS, ClaimRecord, POOLS, PoolRecord, SUBNETS, SubnetRecord};
@@ -228,24 +228,43 @@ fn recalculate(hands: &impl Hands, pool: &PoolRecord, trigger: &Text) {
     tracing::info!(pool = %key, trigger = &**trigger, drift = differences.len(), "recalculated");
 }
 
+/// The next records of a pool after this key, and the last of them where there may be more.
+fn slice_of<'v, R: Record>(
+    of_pool: impl Iterator<Item = &'v Arc<R>>,
+    after: Option<&ObjectKey>,
+) -> (Vec<&'v Arc<R>>, Option<ObjectKey>) {
+    let rest = of_pool.skip_while(|record| after.is_some_and(|after| record.meta().key <= *after));
+    let slice: Vec<_> = rest.take(SLICE).collect();
+    let last = slice.last().filter(|_| slice.len() == SLICE);
+    let last = last.map(|record| record.meta().key.clone());
+    (slice, last)
+}
+
 /// R51: the next slice of the map against the records; a difference asks for R50.
 fn check_slice(hands: &impl Hands, pool: &PoolRecord) {
     let (key, now) = (&pool.meta.key, hands.now());
     let found = hands.change(|view| {
         let result = view.derived::<Ledger>().and_then(|ledger| {
             let account = ledger.account(key)?;
-            let cursor = account.recalculation.cursor.as_ref();
-            let rest = view
-                .by::<SubnetRecord>(BY_POOL, key.namespace(), key.name().into())
-                .skip_while(|subnet| cursor.is_some_and(|cursor| subnet.meta.key <= *cursor));
-            let slice: Vec<&Arc<SubnetRecord>> = rest.take(SLICE).collect();
-            let last = slice
-                .last()
-                .filter(|_| slice.len() == SLICE)
-                .map(|subnet| subnet.meta.key.clone());
-            let found = account.check_slice(slice.into_iter());
-            let found = found.or_else(|| last.is_none().then(|| account.check_count()).flatten());
-            Some((found, last))
+            let (namespace, name) = (key.namespace(), key.name());
+            Some(match &account.recalculation.cursor {
+                Some(Cursor::Claims(after)) => {
+                    let (slice, last) =
+                        slice_of(view.by::<ClaimRecord>(BY_POOL, namespace, name.into()), after.as_ref());
+                    let found = account.check_claims(slice.into_iter());
+                    let found = found.or_else(|| last.is_none().then(|| account.check_count()).flatten());
+                    (found, last.map(|last| Cursor::Claims(Some(last))))
+                }
+                cursor => {
+                    let after = match cursor {
+                        Some(Cursor::Subnets(after)) => Some(after),
+                        _ => None,
+                    };
+                    let (slice, last) = slice_of(view.by::<SubnetRecord>(BY_POOL, namespace, name.into()), after);
+                    let found = account.check_slice(slice.into_iter());
+                    (found, Some(last.map_or(Cursor::Claims(None), Cursor::Subnets)))
+                }
+            })
         });
         let (found, last) = result.unwrap_or_default();
         let more = last.is_some() || found.is_some();

@@ -21,7 +21,7 @@ use usher_operator::view::Change;
 
 pub use account::{Account, Grant, Holder, Refusal, Target, overlap};
 pub use line::{Line, Place, Unserved};
-pub use recount::{Asked, Difference, Done, Recalculation};
+pub use recount::{Asked, Cursor, Difference, Done, Recalculation};
 pub use roll::Roll;
 
 use crate::records::{ClaimRecord, PoolRecord, SubnetRecord};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
-use usher_engine::{ObjectKey, Text};
+use usher_engine::{ObjectKey, Text, Uid};
 
 use super::Ledger;
 use super::account::{Account, Holder};
@@ -27,7 +27,16 @@ pub struct Recalculation {
     /// Slice checks: when the last round ended, and where the present one stands.
     pub checked: Option<Timestamp>,
     /// Where the present round goes on; `None` between rounds.
-    pub cursor: Option<ObjectKey>,
+    pub cursor: Option<Cursor>,
+}
+
+/// How far a round of slice checks is: first the Subnets, then the claims, each by key.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cursor {
+    /// After this Subnet.
+    Subnets(ObjectKey),
+    /// After this claim; from the first one.
+    Claims(Option<ObjectKey>),
 }
 
 /// A recalculation that waits for the view to have seen what the API server listed.
@@ -181,6 +190,15 @@ impl Account {
         })
     }
 
+    /// The same, of claims.
+    pub fn check_claims<'r>(&self, mut claims: impl Iterator<Item = &'r Arc<ClaimRecord>>) -> Option<Difference> {
+        let map = self.map.as_ref()?;
+        claims.find_map(|claim| {
+            let (cidr, who) = (claim.bound()?, Holder::Claim(claim.meta.uid.clone()));
+            (!map.holds(cidr, &who)).then_some(Difference::Missing { cidr, who })
+        })
+    }
+
     /// R51, at the end of a round: nothing is held but what the account knows of.
     pub fn check_count(&self) -> Option<Difference> {
         let map = self.map.as_ref()?;
@@ -192,6 +210,19 @@ impl Account {
             was,
             is,
         })
+    }
+
+    /// For tests of the above: the map forgets what a Bound claim holds, and takes somebody who is gone for a holder: as many
+    /// as before.
+    #[doc(hidden)]
+    pub fn damage_promise(&mut self) -> Option<IpNet> {
+        let (uid, cidr) = self
+            .claims
+            .iter()
+            .find_map(|claim| Some((claim.meta.uid.clone(), claim.bound()?)))?;
+        let map = self.map.as_mut()?;
+        map.hold(cidr, Holder::Claim(Uid::NIL));
+        map.release(cidr, &Holder::Claim(uid)).then_some(cidr)
     }
 
     /// For tests of the above: the map forgets one Subnet's holding. Says which range. One whose claim holds the range too

@@ -349,7 +349,14 @@ fn prospect(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Prospect {
     match asked {
         Request::Length(length) if !free.fits(length) => {
             let largest = match map.largest_free() {
-                Some(shorter) if shorter <= length => "what is free is kept for claims that wait longer".into(),
+                Some(shorter) if shorter <= length => match awaited(account) {
+                    Some(holder) => format!(
+                        "what is free is kept for Subnet {} ({}), which waits for a pool's range",
+                        holder.meta.key.name(),
+                        holder.cidr
+                    ),
+                    None => "what is free is kept for claims that wait longer".into(),
+                },
                 Some(length) => format!("the largest free block is /{length}"),
                 None => "it is full".into(),
             };
@@ -382,6 +389,12 @@ fn prospect(claim: &ClaimRecord, seen: &ClaimView<'_>) -> Prospect {
         }
         _ => Prospect::OnItsWay,
     }
+}
+
+/// The Subnet of a child pool that waits for room, if there is one.
+fn awaited(account: &Account) -> Option<&SubnetRecord> {
+    let uid = account.awaited.keys().next()?;
+    account.withdrawn.get(uid).map(AsRef::as_ref)
 }
 
 /// The holder of a range, for people.

@@ -356,7 +356,7 @@ fn terminate(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan) -> PoolPlan
                 Stance::Blocked,
                 "PoolDeletionBlocked",
                 format!(
-                    "pool {} cannot go before what is taken from it: {}, {example} among them; delete the claims",
+                    "pool {} cannot go before what is taken from it: {}, {example} among them; delete who has them",
                     pool.meta.key.name(),
                     some(seen.left, "Subnet")
                 ),

@@ -118,7 +118,7 @@ fn conditions(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> Vec<ush
     let mut conditions = Conditions::from_existing(&pool.status.conditions);
     let state = seen.reported_state(now);
     let ready = match state {
-        PoolState::Terminating => format!("waiting for {} to go; delete the claims", some(seen.left, "Subnet")),
+        PoolState::Terminating => format!("waiting for {} to go; delete who has them", some(seen.left, "Subnet")),
         PoolState::Serving => format!("pool {} serves {}", pool.meta.key.name(), seen.serving()),
         _ => seen.standing.sentence(),
     };
