@@ -14,7 +14,7 @@ use usher_operator::view::{Change, View, Wake};
 
 use crate::answers::Answers;
 use crate::kinds::{CLAIM, POOL, POOL_CLAIM, SUBNET};
-use crate::ledger::{Account, Ledger, overlap};
+use crate::ledger::{Account, Ledger};
 use crate::records::{ClaimRecord, Owner, PoolClaimRecord, PoolRecord, SubnetRecord};
 
 /// Subnets and claims by the pool they name.
@@ -206,9 +206,8 @@ fn neighbours(view: &View, subnet: &SubnetRecord) -> Vec<ObjectKey> {
         .map(|other| other.meta.key.clone())
         .collect();
     let withdrawn = account
-        .withdrawn
-        .iter()
-        .filter(|other| other.meta.uid != subnet.meta.uid && overlap(other.cidr, subnet.cidr));
+        .withdrawn_over(subnet.cidr)
+        .filter(|other| other.meta.uid != subnet.meta.uid);
     keys.extend(withdrawn.map(|other| other.meta.key.clone()));
     keys
 }

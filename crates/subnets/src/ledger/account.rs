@@ -76,6 +76,8 @@ pub struct Account {
     pub unadopted: BTreeSet<Uid>,
     /// Subnets that ask for no range at present, by uid. They may come back.
     pub withdrawn: Roll<SubnetRecord>,
+    /// Their ranges: whoever comes or goes asks which of them it concerns.
+    pub(super) given_up: Ranges,
     /// Ranges of holders that wait for room, by uid: they were promised, and go before the queue (R16).
     pub awaited: BTreeMap<Uid, IpNet>,
     /// Subnets whose commit was answered, while their echo is under way: subnet uid to claim uid.
@@ -278,11 +280,11 @@ impl Account {
             self.awaited.remove(uid);
         }
         if subnet.withdrawn() {
-            self.withdrawn.put(subnet.clone());
+            self.withdraw(uid, Some(subnet));
             self.seat(uid, None);
         } else {
             self.seat(uid, Some(subnet));
-            self.withdrawn.remove(uid);
+            self.withdraw(uid, None);
         }
         // The Subnet speaks for itself now.
         if let Some(claim) = subnet.claim_uid() {
@@ -297,7 +299,7 @@ impl Account {
         let uid = &old.meta.uid;
         if new.is_none_or(|new| new.meta.uid != *uid) {
             self.committed.remove(uid);
-            self.withdrawn.remove(uid);
+            self.withdraw(uid, None);
             self.unadopted.remove(uid);
             self.awaited.remove(uid);
             self.seat(uid, None);
@@ -311,6 +313,33 @@ impl Account {
                 self.placed.remove(claim);
                 self.line_up(claim);
             }
+        }
+    }
+
+    /// Withdrawn Subnets that overlap `cidr`.
+    pub fn withdrawn_over(&self, cidr: IpNet) -> impl Iterator<Item = &Arc<SubnetRecord>> {
+        let ranges = self.given_up.0.iter();
+        let uids = ranges
+            .flat_map(move |ranges| ranges.overlapping(cidr))
+            .map(|(_, uid)| uid);
+        uids.filter_map(|uid| self.withdrawn.get(uid))
+    }
+
+    fn withdraw(&mut self, uid: &Uid, new: Option<&Arc<SubnetRecord>>) {
+        let old = match new {
+            Some(new) => self.withdrawn.put(new.clone()),
+            None => self.withdrawn.remove(uid),
+        };
+        let (was, is) = (old.map(|subnet| subnet.cidr), new.map(|subnet| subnet.cidr));
+        if was == is {
+            return;
+        }
+        if let Some(cidr) = is {
+            let ranges = self.given_up.0.get_or_insert_with(|| AddressMap::new(cidr));
+            ranges.hold(cidr, uid.clone());
+        }
+        if let (Some(ranges), Some(cidr)) = (&mut self.given_up.0, was) {
+            ranges.release(cidr, uid);
         }
     }
 
@@ -526,6 +555,10 @@ impl Account {
             && self.unseen.is_empty()
     }
 }
+
+/// Ranges by whom they are of; nothing is ever taken from it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ranges(Option<AddressMap<Uid>>);
 
 #[derive(Debug, Clone)]
 pub(super) struct ByCluster(Index<SubnetRecord>);

@@ -38,12 +38,22 @@ pub fn audit(view: &View) {
         assert!(differences.is_empty(), "I7: {}: {differences:?}", pool.meta.key);
         assert_eq!(account.check_count(), None, "R51");
         assert_eq!(account.check_slice(of_pool.iter().copied()), None, "R51");
+        assert_eq!(account.check_claims(claims.iter().copied()), None, "R51");
         // And by hand, for what both could get wrong alike.
         let settled: Vec<_> = of_pool.iter().filter(|s| s.settled()).collect();
         assert_eq!(account.settled, settled.len(), "settled");
         let seats = of_pool.iter().filter(|s| !s.withdrawn()).count();
         assert_eq!(account.subnets.len(), seats, "seats");
         assert_eq!(account.withdrawn.len(), of_pool.len() - seats, "withdrawn");
+        for subnet in &of_pool {
+            let over = of_pool.iter().filter(|other| other.withdrawn());
+            let over = over.filter(|other| usher_subnets::ledger::overlap(other.cidr, subnet.cidr));
+            assert_eq!(
+                account.withdrawn_over(subnet.cidr).count(),
+                over.count(),
+                "withdrawn over"
+            );
+        }
         assert_eq!(account.candidates.len(), seats - settled.len(), "candidates");
         let outside = settled.iter().filter(|s| !base.contains(&s.cidr)).count();
         assert_eq!(account.out_of_range, outside, "out of range");
