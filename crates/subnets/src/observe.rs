@@ -1,5 +1,6 @@
 //! What plans are made from: slices of the view, borrowed. The API is the whole world of subnets; nothing is asked here.
 
+use jiff::SignedDuration;
 use usher_engine::{ObjectKey, Uid};
 use usher_operator::record::ApiType;
 use usher_operator::view::View;
@@ -207,6 +208,10 @@ pub fn claim<'v>(view: &'v View, claim: &'v ClaimRecord) -> ClaimView<'v> {
             .derived::<Answers>()
             .and_then(|answers| answers.loss(&claim.meta.uid)),
         orphaned: orphaned(view, CLAIMS, key, claim.owner()),
+        known_for: view
+            .known_for::<ClaimRecord>(key)
+            .try_into()
+            .unwrap_or(SignedDuration::MAX),
     }
 }
 

@@ -159,6 +159,31 @@ fn r17_a_pass_grants_no_more_than_may_be_outstanding_and_goes_on_when_those_are_
 }
 
 #[test]
+fn r19_a_claim_in_a_queue_that_moves_says_nothing_before_its_turn() {
+    let mut lab = Lab::new();
+    lab.pool("p", json!({"cidr": "10.0.0.0/16"}));
+    for n in 0..=GRANTS_OUTSTANDING {
+        lab.server.create_claim(
+            &format!("c{n:04}"),
+            json!({"poolRef": "p", "blockSize": 28, "clusterID": n.to_string()}),
+        );
+    }
+    for _ in 0..2 {
+        lab.operator.deliver_all(&lab.server);
+        lab.pass(POOL, &key("p"));
+    }
+    let last = key(&format!("c{GRANTS_OUTSTANDING:04}"));
+    let says = |lab: &Lab| {
+        let flight = lab.operator.pass(CLAIM, &last, lab.server.now()).unwrap();
+        flight.lines.iter().any(|line| line.starts_with("status:"))
+    };
+    lab.server.pass_time(1);
+    assert!(!says(&lab), "it has its turn soon");
+    lab.server.pass_time(2);
+    assert!(says(&lab), "nobody was granted anything for a while");
+}
+
+#[test]
 fn r18_a_grant_whose_claim_vanished_or_changed_is_revoked_if_its_create_was_not_sent() {
     for change in ["delete", "edit", "pause"] {
         let mut lab = Lab::new();

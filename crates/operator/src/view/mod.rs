@@ -303,6 +303,12 @@ impl View {
         self.store::<R>()?.get(key)
     }
 
+    /// How long ago this incarnation of an object was first seen, by the time that was told last.
+    pub fn known_for<R: Record>(&self, key: &ObjectKey) -> Duration {
+        self.entry::<R>(key)
+            .map_or(Duration::ZERO, |entry| self.now.since(entry.since()))
+    }
+
     /// All records of a type, by namespace and name.
     pub fn all<R: Record>(&self) -> impl Iterator<Item = &Arc<R>> {
         self.store::<R>().into_iter().flat_map(Store::all)

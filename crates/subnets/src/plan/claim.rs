@@ -19,6 +19,14 @@ pub const PLACING: &str = "Placing";
 /// A claim that is neither bound nor refused after this long says so (R19); before, its next write is Bound.
 const QUIET: SignedDuration = SignedDuration::from_secs(2);
 
+/// When a claim that is to be served looks again: soon, where it has a range or may have to say something; later, in a queue
+/// that moves, where there are very many of them.
+const SOON: Duration = Duration::from_secs(2);
+const LATER: Duration = Duration::from_secs(10);
+
+/// In a queue that moves, it has its turn before it says anything; but nobody waits in silence for longer than this.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
 /// A Subnet that the API server refused is tried again after this long: policies and quotas change without our being told.
 const REFUSED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
@@ -115,6 +123,8 @@ pub struct ClaimView<'v> {
     pub loss: Option<&'v Loss>,
     /// The pool claim it was made for is gone for good.
     pub orphaned: bool,
+    /// How long this operator has known it.
+    pub known_for: SignedDuration,
 }
 
 /// The Subnet of a Bound claim is gone: confirmed by a quorum read.
@@ -190,12 +200,13 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> ClaimP
     if !matches!(prospect, Prospect::OnItsWay) {
         return say(claim, &prospect, now);
     }
-    let begun = seen
-        .subnet
-        .map(|s| s.meta.created.into())
-        .or(seen.grant.map(|g| g.at))
-        .unwrap_or(claim.meta.created.into());
-    let late = now.duration_since(begun) >= QUIET && (claim.phase().is_none() || is_served(seen));
+    let begun = seen.subnet.map(|s| s.meta.created.into()).or(seen.grant.map(|g| g.at));
+    let waited = begun.map_or(seen.known_for, |begun: Timestamp| now.duration_since(begun));
+    let last_grant = seen.account.and_then(|account| account.last_grant);
+    let moving = last_grant.is_some_and(|at| now.duration_since(at) < QUIET);
+    let patience = if moving && begun.is_none() { PATIENCE } else { QUIET };
+    let silent = claim.phase().is_none() || is_served(seen);
+    let late = waited >= patience && silent;
     let recovered = claim.phase() == Some(ClaimPhase::Error);
     let message = "a range is being placed for this claim";
     // Nothing is said that the next write overwrites anyway; but nobody waits in silence either.
@@ -204,9 +215,10 @@ pub fn plan(claim: &ClaimRecord, seen: &ClaimView<'_>, now: Timestamp) -> ClaimP
     } else {
         keep()
     };
-    let plan = plan
-        .finding(Finding::new(Stance::Doing, PLACING, message))
-        .again_after(Duration::from_secs(2));
+    let mut plan = plan.finding(Finding::new(Stance::Doing, PLACING, message));
+    // The queue may come to stand still, or the room may go to others.
+    let soon = is_served(seen) || (silent && !moving);
+    plan = plan.again_after(if soon { SOON } else { LATER });
     match (seen.grant, &seen.pool) {
         (Some(grant), Some(standing))
             if seen.subnet.is_none()

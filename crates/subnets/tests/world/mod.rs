@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use usher_engine::{Finding, ObjectKey, Plan, Step};
+use usher_engine::{Finding, Moment, ObjectKey, Plan, Step};
 use usher_operator::error::Failure;
 use usher_operator::kind::Kind;
 use usher_operator::record::{ApiType, Record};
@@ -123,7 +123,15 @@ impl Operator {
         assert!(outcome.unreadable.is_none(), "{:?}", outcome.unreadable);
     }
 
+    /// The view's clock is the server's.
+    fn tell_time(&self, now: Timestamp) {
+        let since_epoch = now.duration_since(Timestamp::UNIX_EPOCH);
+        let moment = Moment::after_start(since_epoch.try_into().unwrap());
+        self.memory().view.tell_time(moment);
+    }
+
     pub fn relist(&mut self, server: &Server, kind: ApiType) {
+        self.tell_time(server.now());
         self.take_in(kind, Event::ListStarted);
         for ((of, _), object) in &server.objects {
             if *of == kind {
@@ -144,6 +152,7 @@ impl Operator {
 
     /// Delivers the next event of one type; false if there is none.
     pub fn deliver(&mut self, server: &Server, kind: ApiType) -> bool {
+        self.tell_time(server.now());
         let from = self.cursor.get(&kind).copied().unwrap_or(0);
         let Some(at) = (from..server.log.len()).find(|at| server.log[*at].kind == kind) else {
             self.cursor.insert(kind, server.log.len());
@@ -180,6 +189,7 @@ impl Operator {
 
     /// One pass: observes, plans, and runs to its first call.
     pub fn pass(&self, kind: &'static str, key: &ObjectKey, now: Timestamp) -> Option<Flight> {
+        self.tell_time(now);
         match kind {
             POOL => self.set_out(self.pools, key, now),
             CLAIM => self.set_out(Claims, key, now),
