@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::AsyncBufReadExt;
 use http::Method;
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use super::objects::{self, Nursery, Waiting, path, pool_name};
 use crate::error::{Error, Result};
@@ -58,9 +60,23 @@ pub(crate) struct Ceiling {
     pub(crate) cpu: Vec<(String, f64)>,
 }
 
+/// Whether somebody watches what the dumb writer writes, as whoever decides must.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watched {
+    Yes,
+    No,
+}
+
 /// T1: `count` prepared claims, three writes each.
-pub(crate) async fn ceiling(world: &World, count: usize) -> Result<Ceiling> {
+pub(crate) async fn ceiling(world: &World, count: usize, watched: Watched) -> Result<Ceiling> {
     let nursery = Nursery::open(world, 1).await?;
+    // They end with this set.
+    let mut watchers = JoinSet::new();
+    if watched == Watched::Yes {
+        for plural in ["subnets", "subnetclaims"] {
+            watchers.spawn(watch(world.client().kube().clone(), path(nursery.namespace(), plural)));
+        }
+    }
     let before = world.etcd().bytes()?;
     let waiting = nursery.waiting(0, count).await?;
     let jobs: Vec<Job> = waiting
@@ -95,6 +111,26 @@ pub(crate) async fn ceiling(world: &World, count: usize) -> Result<Ceiling> {
         bytes,
         cpu,
     })
+}
+
+/// Reads what a watch brings, and makes nothing of it.
+async fn watch(client: kube::Client, path: String) -> Result<()> {
+    let at = format!("{path}?watch=true&timeoutSeconds=280");
+    let request = http::Request::get(&at)
+        .body(Vec::new())
+        .map_err(|e| Error::api(&at, e))?;
+    let lines = client.request_stream(request).await.map_err(|e| Error::api(&at, e))?;
+    let mut lines = std::pin::pin!(lines);
+    let mut line = String::new();
+    while lines
+        .read_line(&mut line)
+        .await
+        .map_err(Error::io(format!("read {at}")))?
+        > 0
+    {
+        line.clear();
+    }
+    Ok(())
 }
 
 /// Processor time of the servers and of whoever drives them.

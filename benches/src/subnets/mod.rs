@@ -19,7 +19,7 @@ use crate::plane::Plane;
 use crate::report::{Report, Row, median};
 use crate::world::World;
 use crate::{machine, map};
-use ceiling::Ceiling;
+use ceiling::{Ceiling, Watched};
 use drain::Drain;
 
 /// etcd's default limit, 2 GiB.
@@ -258,7 +258,8 @@ impl Bench<'_> {
     async fn drains(&mut self) -> Result<f64> {
         let Numbers { claims, runs, .. } = self.numbers;
         let many = self.options.pools;
-        let (mut t1, mut t2, mut spread) = (Vec::<Ceiling>::new(), Vec::<Drain>::new(), Vec::<Drain>::new());
+        let (mut t1, mut watched) = (Vec::<Ceiling>::new(), Vec::<Ceiling>::new());
+        let (mut t2, mut spread) = (Vec::<Drain>::new(), Vec::<Drain>::new());
         let flat = self.options.wants(Part::Flat);
         let existing = if flat {
             self.numbers.existing.clone()
@@ -268,7 +269,9 @@ impl Bench<'_> {
         let mut fuller: Vec<Vec<Drain>> = existing.iter().map(|_| Vec::new()).collect();
         for run in 1..=runs {
             say(format!("run {run} of {runs}: T1"));
-            t1.push(ceiling::ceiling(&self.world, claims).await?);
+            t1.push(ceiling::ceiling(&self.world, claims, Watched::No).await?);
+            say("T1, and somebody watches");
+            watched.push(ceiling::ceiling(&self.world, claims, Watched::Yes).await?);
             say("T2, one pool");
             t2.push(drain::drain(&self.world, claims, 1, 0).await?);
             say(format!("T2, {many} pools"));
@@ -280,8 +283,16 @@ impl Bench<'_> {
         }
         let rates = |drains: &[Drain]| drains.iter().map(|d| d.rate).collect::<Vec<_>>();
         let ceilings: Vec<f64> = t1.iter().map(|c| c.rate).collect();
-        let over = |drains: &[Drain]| drains.iter().zip(&t1).map(|(d, c)| d.rate / c.rate).collect::<Vec<_>>();
+        let beside = |drains: &[Drain], ceilings: &[Ceiling]| -> Vec<f64> {
+            drains.iter().zip(ceilings).map(|(d, c)| d.rate / c.rate).collect()
+        };
+        let over = |drains: &[Drain]| beside(drains, &t1);
         self.row(Row::new("T1 ceiling", "claims/s", ceilings));
+        let seen: Vec<f64> = watched.iter().map(|c| c.rate).collect();
+        self.row(Row::new("T1, and somebody watches", "claims/s", seen));
+        let note = "what an operator, which must watch, could reach at most";
+        self.row(Row::new("T2 / T1 watched, 1 pool", "", beside(&t2, &watched)).note(note));
+        self.row(Row::new(format!("T2 / T1 watched, {many} pools"), "", beside(&spread, &watched)).note(note));
         self.row(Row::new("T2 drain, 1 pool", "claims/s", rates(&t2)));
         self.row(Row::new("T2 / T1, 1 pool", "", over(&t2)).at_least(0.85));
         self.row(Row::new(format!("T2 drain, {many} pools"), "claims/s", rates(&spread)));
@@ -290,7 +301,7 @@ impl Bench<'_> {
             let flatness = drains.iter().zip(&t2).map(|(d, empty)| d.rate / empty.rate).collect();
             self.row(Row::new(format!("T3 / T2, {existing} Subnets there"), "", flatness).at_least(0.90));
         }
-        self.counts(&t1, &t2, &spread);
+        self.counts(&t1, &watched, &t2, &spread);
         self.details.insert(
             "t1".to_owned(),
             json!(
@@ -306,7 +317,7 @@ impl Bench<'_> {
     }
 
     /// What the drains cost: requests, processor time, bytes.
-    fn counts(&mut self, t1: &[Ceiling], t2: &[Drain], spread: &[Drain]) {
+    fn counts(&mut self, t1: &[Ceiling], watched: &[Ceiling], t2: &[Drain], spread: &[Drain]) {
         let claims = self.numbers.claims as f64;
         let of = |drains: &[Drain], what: fn(&Drain) -> f64| drains.iter().map(what).collect::<Vec<_>>();
         self.row(Row::new("writes per bound claim, 1 pool", "", of(t2, |d| d.writes)).at_most(WRITES));
@@ -329,6 +340,12 @@ impl Bench<'_> {
         for server in ["kube-apiserver", "etcd"] {
             let name = format!("CPU of {server} per claim, T1");
             self.row(Row::new(name, "ms", t1.iter().map(|c| cpu(&c.cpu, server)).collect()));
+            let name = format!("CPU of {server} per claim, T1 watched");
+            self.row(Row::new(
+                name,
+                "ms",
+                watched.iter().map(|c| cpu(&c.cpu, server)).collect(),
+            ));
             let name = format!("CPU of {server} per claim, T2");
             self.row(Row::new(name, "ms", t2.iter().map(|d| cpu(&d.cpu, server)).collect()));
         }
