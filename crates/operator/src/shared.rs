@@ -98,6 +98,9 @@ impl QueueHandle {
     }
 }
 
+/// Writes count as many this long after there was no place for one.
+const STILL_MANY: Duration = Duration::from_secs(1);
+
 /// What was told of a resource: of which generation, with which reasons.
 type Told = (i64, BTreeSet<&'static str>);
 
@@ -106,6 +109,8 @@ pub(crate) struct Shared {
     written: Mutex<Written>,
     reported: Mutex<BTreeMap<Reader, Reported>>,
     told: Mutex<BTreeMap<Reader, Told>>,
+    /// When somebody last found no place for a write.
+    full_at: Mutex<Option<Moment>>,
     failed: Mutex<BTreeMap<Reader, String>>,
     not_before: Mutex<BTreeMap<Reader, Moment>>,
     pub(crate) queues: BTreeMap<&'static str, Arc<QueueHandle>>,
@@ -160,6 +165,7 @@ impl Shared {
             written: Mutex::default(),
             reported: Mutex::default(),
             told: Mutex::default(),
+            full_at: Mutex::default(),
             failed: Mutex::default(),
             not_before: Mutex::default(),
             queues,
@@ -199,9 +205,14 @@ impl Shared {
         }
     }
 
-    /// Whether all places for writes are taken.
+    /// Whether all places for writes are taken, or were just now.
     pub(crate) fn writes_are_many(&self) -> bool {
-        self.turnstile.is_full()
+        let (now, mut last) = (self.clock.monotonic(), lock(&self.full_at));
+        if self.turnstile.is_full() {
+            *last = Some(now);
+        }
+        // A place that is empty for a moment is taken in the next.
+        last.is_some_and(|at| now.since(at) < STILL_MANY)
     }
 
     /// Whether so many passes are due, in all queues together.
