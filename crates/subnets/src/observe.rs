@@ -384,7 +384,8 @@ pub fn pool_claim<'v>(view: &'v View, claim: &'v PoolClaimRecord) -> PoolClaimVi
             .flat_map(|ledger| ledger.holders(&uid.to_string()))
             .map(AsRef::as_ref)
             .filter(|holder: &&SubnetRecord| holder.meta.key.namespace() == namespace)
-            .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),
+            // What an earlier wish left in another parent goes by itself.
+            .min_by_key(|s| (s.pool != claim.parent, !s.settled(), s.meta.created, s.meta.key.name())),
         claims,
         pools,
     }

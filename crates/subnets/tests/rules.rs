@@ -11,8 +11,8 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use usher_engine::ObjectKey;
 use usher_operator::view::View;
-use usher_subnets::api::PARENT_LABEL;
-use usher_subnets::kinds::{CLAIM, POOL, SUBNET};
+use usher_subnets::api::{PARENT_LABEL, SubnetPhase};
+use usher_subnets::kinds::{CLAIM, POOL, POOL_CLAIM, SUBNET};
 use usher_subnets::ledger::{Account, Ledger};
 use usher_subnets::observe;
 use usher_subnets::plan::pool::{GRANTS_OUTSTANDING, Limits, PoolStep};
@@ -454,6 +454,51 @@ fn r44_a_pool_claim_whose_pool_and_range_were_both_deleted_by_hand_has_both_agai
     assert!(child["metadata"].get("deletionTimestamp").is_none());
     let holders = lab.server.all::<SubnetRecord>();
     assert!(holders.len() == 1 && holders[0].meta.deleting.is_none() && holders[0].settled());
+}
+
+#[test]
+fn r44_what_a_pool_claim_left_in_another_parent_does_not_stop_it_in_the_new_one() {
+    let mut lab = Lab::new();
+    lab.pool("one", json!({"cidr": "10.0.0.0/16", "reuseDelaySeconds": 3600}));
+    lab.pool("two", json!({"cidr": "10.1.0.0/16"}));
+    let object = json!({"metadata": {"name": "c"}, "spec": {"parentPoolRef": "one", "desiredBlockSize": 20}});
+    lab.server.create(POOL_CLAIMS, object).unwrap();
+    // It has its range, and no pool yet: from then on nobody looks at it.
+    for _ in 0..40 {
+        let has_range = names(&lab).len() == 1 && lab.server.all::<SubnetRecord>()[0].settled();
+        for (kind, key) in lab.operator.news(&lab.server) {
+            if kind != POOL_CLAIM || !has_range {
+                lab.pass(kind, &key);
+            }
+        }
+    }
+    assert_eq!(lab.server.all::<PoolRecord>().len(), 2, "no child yet");
+    lab.server
+        .edit(POOL_CLAIMS, "c", |o| o["spec"]["parentPoolRef"] = json!("two"));
+    lab.run();
+    let status = lab.server.get(POOL_CLAIMS, "c").unwrap()["status"].clone();
+    assert_eq!(status["phase"], json!("Bound"), "{status}");
+    let subnets = lab.server.all::<SubnetRecord>();
+    let phases: Vec<_> = subnets.iter().map(|s| (&*s.pool, s.phase())).collect();
+    let expected = [("one", SubnetPhase::Released), ("two", SubnetPhase::Allocated)];
+    assert_eq!(phases, expected.map(|(pool, phase)| (pool, Some(phase))));
+}
+
+#[test]
+fn r35_a_claim_that_is_going_and_one_that_wants_something_else_keep_nothing_between_them() {
+    let mut lab = joined();
+    lab.server.edit(CLAIMS, "b", |o| {
+        o["spec"]["blockSize"] = json!(27);
+        o["metadata"]["generation"] = json!(2);
+    });
+    lab.server.edit(CLAIMS, "a", |o| {
+        o["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+    });
+    lab.server.delete(CLAIMS, "a", None).unwrap();
+    lab.run();
+    // What the one that is going was promised is free when it is gone.
+    assert_eq!(names(&lab), ["both", "p-10-0-0-64-27"]);
+    assert_eq!(lab.claim_now("b"), ("Bound".into(), "10.0.0.64/27".into()));
 }
 
 #[test]

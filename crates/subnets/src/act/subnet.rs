@@ -67,7 +67,9 @@ async fn is_used(hands: &impl Hands, subnet: &SubnetRecord, owner: &Owner) -> Re
     };
     // One that cannot be read keeps it: better stuck than lost.
     let claim = record::read::<ClaimRecord>(&object);
-    Ok(claim.map_or(true, |claim| claim.meta.uid == owner.uid && uses(subnet, &claim)))
+    Ok(claim.map_or(true, |claim| {
+        claim.meta.uid == owner.uid && !claim.leaving() && uses(subnet, &claim)
+    }))
 }
 
 /// Takes the finalizer off. A Subnet that may hold a pool goes only if a list, asked for after its deletion mark was seen,

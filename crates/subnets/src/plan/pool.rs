@@ -329,7 +329,7 @@ pub fn plan(pool: &PoolRecord, seen: &PoolView<'_>, now: Timestamp) -> PoolPlan 
     };
     // Nobody waits for this one.
     if !account.unadopted.is_empty() {
-        plan = adopt(account, plan);
+        plan = adopt(account, plan, now);
     }
     plan
 }
@@ -379,9 +379,14 @@ fn say_conflicts(pool: &PoolRecord, seen: &PoolView<'_>, plan: PoolPlan) -> Pool
     }
 }
 
-fn adopt(account: &Account, plan: PoolPlan) -> PoolPlan {
-    let seats = account.unadopted.iter().filter_map(|uid| account.subnets.get(uid));
-    let subnets = seats
+fn adopt(account: &Account, plan: PoolPlan, now: Timestamp) -> PoolPlan {
+    let count = account.unadopted.len();
+    // Each second others come first: those that are refused keep nobody out.
+    let batch = usize::try_from(now.as_second()).unwrap_or(0);
+    let turn = batch.wrapping_mul(ADOPTED_AT_ONCE).checked_rem(count).unwrap_or(0);
+    let uids = account.unadopted.iter().cycle().skip(turn).take(count);
+    let subnets = uids
+        .filter_map(|uid| account.subnets.get(uid))
         .take(ADOPTED_AT_ONCE)
         .map(|subnet| subnet.meta.key.clone())
         .collect();

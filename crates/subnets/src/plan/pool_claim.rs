@@ -155,7 +155,7 @@ fn make(claim: &PoolClaimRecord, seen: &PoolClaimView<'_>, now: Timestamp) -> Po
     // another one goes, and then the range, and all is made again.
     let leaving = seen
         .holder
-        .filter(|holder| holder.settled() && holder.meta.deleting.is_some());
+        .filter(|holder| holder.pool == claim.parent && holder.settled() && holder.meta.deleting.is_some());
     let lost = leaving.is_some() && !seen.pools.iter().any(|pool| pool.held);
     if let (Some(holder), true) = (leaving, lost && (served || child.is_some())) {
         let message = format!(

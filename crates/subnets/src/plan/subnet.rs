@@ -386,13 +386,16 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
     // served anew.
     if let Some(idle) = seen.idle.first().filter(|_| !subnet.by_hand()) {
         let used = seen.shared || seen.claim.is_some_and(|claim| uses(subnet, claim));
-        let step = match (used, subnet.meta.key.sibling(&idle.name)) {
-            (false, Some(claim)) => SubnetStep::GiveUp { claim },
-            _ => SubnetStep::DropOwner {
+        // What was never bound was never used; what somebody else was bound to rests as any other (R36).
+        let never_bound = seen.idle.iter().any(|owner| Some(&owner.uid) == subnet.claim_uid());
+        let resting = resting(subnet, seen, now).filter(|_| !used && !never_bound);
+        return match (resting, used, subnet.meta.key.sibling(&idle.name)) {
+            (Some(resting), ..) => resting,
+            (None, false, Some(claim)) => keep().step(SubnetStep::GiveUp { claim }),
+            _ => keep().step(SubnetStep::DropOwner {
                 claim: Box::new((*idle).clone()),
-            },
+            }),
         };
-        return keep().step(step);
     }
     // R30: two Subnets of one claim; the one it is not Bound to goes.
     let spare = seen
@@ -415,7 +418,7 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
             None => plan,
         };
     }
-    let Some(marked) = subnet.meta.deleting else {
+    if subnet.meta.deleting.is_none() {
         // R33: what was made by hand is never deleted by us.
         return match subnet.by_hand() {
             false => {
@@ -430,26 +433,12 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
             }
             true => keep(),
         };
-    };
+    }
     if !ours {
         return keep();
     }
-    let delay = SignedDuration::from_secs(
-        seen.pool
-            .as_ref()
-            .map_or(0, |standing| standing.pool.reuse_delay_seconds),
-    );
-    let marked = Timestamp::from(marked);
-    let rest = delay.saturating_sub(now.duration_since(marked));
-    if rest > SignedDuration::ZERO && !subnet.by_hand() {
-        let message = format!("{} is not granted again for {} s", subnet.cidr, rest.as_secs().max(1));
-        return Plan::report(SubnetStatus {
-            phase: Some(SubnetPhase::Released),
-            released_at: Some(marked),
-            ..subnet.status()
-        })
-        .finding(Finding::new(Stance::Waiting, "ReuseDelay", message).since(marked))
-        .again_after(Duration::try_from(rest).unwrap_or(Duration::from_secs(1)));
+    if let Some(resting) = resting(subnet, seen, now).filter(|_| !subnet.by_hand()) {
+        return resting;
     }
     keep().step(SubnetStep::DropFinalizer).finding(
         Finding::new(
@@ -461,10 +450,31 @@ fn settled(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Subn
     )
 }
 
+/// One that was given up rests for as long as its pool says (R36). `None`: that is over.
+fn resting(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Option<SubnetPlan> {
+    let marked = subnet.meta.deleting?;
+    let delay = seen
+        .pool
+        .as_ref()
+        .map_or(0, |standing| standing.pool.reuse_delay_seconds);
+    let rest = SignedDuration::from_secs(delay).saturating_sub(now.duration_since(marked.into()));
+    if rest <= SignedDuration::ZERO {
+        return None;
+    }
+    let message = format!("{} is not granted again for {} s", subnet.cidr, rest.as_secs().max(1));
+    let plan = Plan::report(SubnetStatus {
+        phase: Some(SubnetPhase::Released),
+        released_at: Some(marked.into()),
+        ..subnet.status()
+    });
+    let plan = plan.finding(Finding::new(Stance::Waiting, "ReuseDelay", message).since(marked));
+    Some(plan.again_after(Duration::try_from(rest).unwrap_or(Duration::from_secs(1))))
+}
+
 /// Whether a claim that owns a Subnet has a use for it: it is Bound to it, or may be.
 pub fn uses(subnet: &SubnetRecord, claim: &ClaimRecord) -> bool {
     match claim.bound() {
-        Some(range) => range == subnet.cidr && claim.pool == subnet.pool,
+        Some(range) => range == subnet.cidr,
         None => fulfils(claim, &subnet.pool, &subnet.cluster_id, subnet.cidr),
     }
 }
