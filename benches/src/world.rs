@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::AsyncBufRead;
 use http::{Method, Request};
 use serde_json::{Value, json};
 
@@ -54,6 +55,12 @@ impl Client {
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<Value> {
         let answer = self.send(Method::POST, path, object.to_string()).await?;
         serde_json::from_str(&answer).map_err(|e| Error::api(path, e))
+    }
+
+    /// The lines of an answer that goes on, such as a watch's.
+    pub(crate) async fn lines(&self, at: &str) -> Result<impl AsyncBufRead + use<>> {
+        let request = http::Request::get(at).body(Vec::new()).map_err(|e| Error::api(at, e))?;
+        self.0.request_stream(request).await.map_err(|e| Error::api(at, e))
     }
 
     /// For those who need more than texts.

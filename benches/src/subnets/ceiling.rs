@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::objects::{self, Nursery, Waiting, path, pool_name};
 use crate::error::{Error, Result};
 use crate::report::median;
-use crate::world::{IN_FLIGHT, World, at_once};
+use crate::world::{Client, IN_FLIGHT, World, at_once};
 
 /// T0: creates of Subnets per second.
 pub(crate) async fn raw(world: &World, count: usize) -> Result<f64> {
@@ -74,7 +74,7 @@ pub(crate) async fn ceiling(world: &World, count: usize, watched: Watched) -> Re
     let mut watchers = JoinSet::new();
     if watched == Watched::Yes {
         for plural in ["subnets", "subnetclaims"] {
-            watchers.spawn(watch(world.client().kube().clone(), path(nursery.namespace(), plural)));
+            watchers.spawn(watch(world.client().clone(), path(nursery.namespace(), plural)));
         }
     }
     let before = world.etcd().bytes()?;
@@ -114,13 +114,9 @@ pub(crate) async fn ceiling(world: &World, count: usize, watched: Watched) -> Re
 }
 
 /// Reads what a watch brings, and makes nothing of it.
-async fn watch(client: kube::Client, path: String) -> Result<()> {
+async fn watch(client: Client, path: String) -> Result<()> {
     let at = format!("{path}?watch=true&timeoutSeconds=280");
-    let request = http::Request::get(&at)
-        .body(Vec::new())
-        .map_err(|e| Error::api(&at, e))?;
-    let lines = client.request_stream(request).await.map_err(|e| Error::api(&at, e))?;
-    let mut lines = std::pin::pin!(lines);
+    let mut lines = std::pin::pin!(client.lines(&at).await?);
     let mut line = String::new();
     while lines
         .read_line(&mut line)

@@ -128,15 +128,7 @@ async fn stream(client: &Client, path: &str) -> Result<()> {
     let at = format!(
         "{path}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=280"
     );
-    let request = http::Request::get(&at)
-        .body(Vec::new())
-        .map_err(|e| Error::api(&at, e))?;
-    let lines = client
-        .kube()
-        .request_stream(request)
-        .await
-        .map_err(|e| Error::api(&at, e))?;
-    let mut lines = std::pin::pin!(lines);
+    let mut lines = std::pin::pin!(client.lines(&at).await?);
     let (mut line, mut events) = (String::new(), 0);
     loop {
         let last: String = line.chars().take(300).collect();

@@ -271,6 +271,16 @@ pub fn request(ask: Ask, pool: &PoolRecord, serving: IpNet) -> Result<Request, S
     Ok(Request::Exact(cidr))
 }
 
+/// Whether the pool, as it stands, would give just this range to whoever asks so.
+fn gives(pool: &PoolRecord, serving: IpNet, ask: Ask, cidr: IpNet) -> bool {
+    let asked = match request(ask, pool, serving) {
+        Ok(Request::Length(length)) => cidr.prefix_len() == length,
+        Ok(Request::Exact(exact)) => cidr == exact,
+        Err(_) => false,
+    };
+    asked && serving.contains(&cidr) && !pool.exclude.iter().any(|excluded| ledger::overlap(*excluded, cidr))
+}
+
 /// Whether a Subnet of this range is what the claim asks for; the pool's default may have changed since it was made.
 pub fn fulfils(claim: &ClaimRecord, pool: &str, cluster_id: &str, cidr: IpNet) -> bool {
     let size = match claim.ask {

@@ -8,9 +8,9 @@ use usher_engine::{Finding, ObjectKey, Plan, Stance, Step, Tell, Text, Uid};
 
 use super::pool_report::{conflict, some, status, waiting};
 use super::serve::serve;
-use super::{PoolState, Request, Standing, holder, request};
+use super::{PoolState, Standing, gives, holder};
 use crate::api::{FINALIZER, SubnetPoolStatus};
-use crate::ledger::{Account, Grant, Target, overlap};
+use crate::ledger::{Account, Grant, Target};
 use crate::records::{ClaimRecord, Meta, PoolRecord};
 
 /// Grants per pass; then the pass ends and others have their turn (R17).
@@ -246,15 +246,7 @@ impl PoolView<'_> {
         let Some(serving) = standing.serving() else {
             return false;
         };
-        let possible = matches!(state, PoolState::Serving | PoolState::Rebuilding)
-            && serving.contains(&grant.cidr)
-            && !pool.exclude.iter().any(|e| overlap(*e, grant.cidr));
-        // Its limits may have changed since; what it does not give any more its claim does not take.
-        let given = |claim: &ClaimRecord| match request(claim.ask, pool, serving) {
-            Ok(Request::Length(length)) => grant.cidr.prefix_len() == length,
-            Ok(Request::Exact(cidr)) => grant.cidr == cidr,
-            Err(_) => false,
-        };
+        let possible = matches!(state, PoolState::Serving | PoolState::Rebuilding);
         // Somebody else of its clusterID has a Subnet: it shares that, or asks in vain (R11).
         let shares = |claim: &ClaimRecord| {
             let mut namesakes = account.of_cluster(claim.meta.key.namespace(), &claim.cluster_id);
@@ -267,7 +259,8 @@ impl PoolView<'_> {
                     && claim.meta.deleting.is_none()
                     && claim.bound().is_none()
                     && *claim.pool == *pool.meta.key.name()
-                    && given(claim)
+                    // What the pool does not give any more its claim does not take.
+                    && gives(pool, serving, claim.ask, grant.cidr)
                     && !shares(claim)
             })
     }

@@ -9,9 +9,9 @@ use usher_engine::{Finding, Stance, Step, Tell};
 use super::map::Fit;
 use super::pool::{GRANTS_OUTSTANDING, GRANTS_PER_PASS, PoolPlan, PoolStep, PoolView};
 use super::pool_report::{is_stuck, some, waiting};
-use super::{Request, request};
+use super::{Request, gives, request};
 use crate::api::Strategy;
-use crate::ledger::{Grant, Place, Target, Unserved, overlap};
+use crate::ledger::{Grant, Place, Target, Unserved};
 use crate::records::PoolRecord;
 
 /// Serves the queue, oldest first (R13): among the heads of the lines, the oldest that fits, until none does. Whoever is
@@ -130,12 +130,7 @@ fn kept<'v>(pool: &PoolRecord, seen: &PoolView<'v>) -> Option<(&'v Target, &'v U
     let account = seen.account;
     let target = account.target.as_ref()?;
     let claim = account.line.waits(&target.uid)?;
-    let asked = match request(claim.ask, pool, seen.serving()).ok()? {
-        Request::Length(length) => target.cidr.prefix_len() == length,
-        Request::Exact(cidr) => target.cidr == cidr,
-    };
-    let given = seen.serving().contains(&target.cidr) && !pool.exclude.iter().any(|e| overlap(*e, target.cidr));
-    (asked && given).then_some((target, claim))
+    gives(pool, seen.serving(), claim.ask, target.cidr).then_some((target, claim))
 }
 
 /// R15: the claim that waits longest, if others were served over its head, gets a block kept for it.
