@@ -1,0 +1,16 @@
+//! A small Kubernetes in one process, for one user on one machine.
+//!
+//! - [`store`]: the revision log, the index of latest values, compaction, the watch hub; in memory or in one redb file.
+//! - [`registry`]: kinds as rows of data; create, get, list, watch, update, patch and delete written once for all of them.
+//! - [`kinds`]: the built-in rows: their schemas, defaults, rules and columns.
+//! - [`schema`]: structural schemas: types, defaults, pruning, list types, formats, CEL.
+//! - [`fields`]: field sets, managedFields, server-side apply, strategic merge, JSON patch.
+//! - [`api`]: the HTTP surface as a `tower::Service`.
+//! - [`admission`]: built-in steps and webhooks.
+//! - [`controllers`]: what the API server needs beside it: namespaces and the garbage collector.
+//!
+//! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
+
+pub mod fault;
+pub mod registry;
+pub mod schema;
