@@ -14,3 +14,4 @@
 pub mod fault;
 pub mod registry;
 pub mod schema;
+pub mod store;
