@@ -253,6 +253,8 @@ pub struct Fault {
     pub details: Option<Map<String, Value>>,
     /// For the header `Retry-After`, and in `details`.
     pub retry_after_seconds: Option<u32>,
+    /// `metadata.continue`: how to go on with a list whose snapshot is gone.
+    pub next: Option<String>,
 }
 
 impl Fault {
@@ -264,6 +266,7 @@ impl Fault {
             message: message.into(),
             details: None,
             retry_after_seconds: None,
+            next: None,
         }
     }
 
@@ -396,6 +399,9 @@ impl Fault {
         if let Value::Object(map) = &mut status {
             if !self.reason.is_empty() {
                 map.insert("reason".to_owned(), self.reason.into());
+            }
+            if let Some(next) = &self.next {
+                map.insert("metadata".to_owned(), json!({"continue": next}));
             }
             if let Some(details) = &self.details {
                 map.insert("details".to_owned(), Value::Object(details.clone()));
