@@ -198,6 +198,9 @@ impl FieldError {
             text.push_str(": ");
             match value {
                 Value::String(word) => text.push_str(&quote(word)),
+                Value::Number(number) if !number.is_i64() => {
+                    text.push_str(&show_float(number.as_f64().unwrap_or(f64::NAN)));
+                }
                 other => text.push_str(&other.to_string()),
             }
         }
@@ -216,6 +219,22 @@ impl FieldError {
 impl fmt::Display for FieldError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.path, self.body())
+    }
+}
+
+/// A float as Go's `%v` shows it: `1.5`, `5`, `1e+06`.
+#[must_use]
+pub fn show_float(float: f64) -> String {
+    let scientific = format!("{float:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    match exponent.parse::<i32>() {
+        // Go changes to exponents at a million, and writes them with two digits.
+        Ok(power) if !(-4..6).contains(&power) => {
+            format!("{digits}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs())
+        }
+        _ => format!("{float}"),
     }
 }
 

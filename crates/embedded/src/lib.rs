@@ -11,7 +11,9 @@
 //!
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
 
+pub mod api;
 pub mod fault;
+pub mod kinds;
 pub mod registry;
 pub mod schema;
 pub mod store;

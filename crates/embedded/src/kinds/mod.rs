@@ -1,0 +1,3 @@
+//! The built-in rows: their schemas, defaults, rules and columns.
+
+pub mod print;
