@@ -1,0 +1,167 @@
+//! Bodies in and out: JSON, YAML, and the few protobuf messages that kubectl sends.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use serde_json::Value;
+
+use crate::api::watch::WatchLines;
+use crate::fault::Fault;
+
+/// The most that a body may hold (S8).
+pub(crate) const MOST: usize = 3 * 1024 * 1024;
+/// Larger frames are cut, so that a large answer does not sit in one piece in a connection's buffer.
+const FRAME: usize = 256 * 1024;
+
+/// What is answered: bytes, or a watch that goes on.
+#[derive(Debug)]
+pub struct ApiBody(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Whole(VecDeque<Bytes>),
+    Watch(Box<WatchLines>),
+}
+
+impl ApiBody {
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
+        let mut bytes: Bytes = bytes.into();
+        let mut frames = VecDeque::new();
+        while bytes.len() > FRAME {
+            frames.push_back(bytes.split_to(FRAME));
+        }
+        if !bytes.is_empty() {
+            frames.push_back(bytes);
+        }
+        Self(Inner::Whole(frames))
+    }
+
+    pub(crate) fn watch(lines: WatchLines) -> Self {
+        Self(Inner::Watch(Box::new(lines)))
+    }
+}
+
+impl Body for ApiBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match &mut self.0 {
+            Inner::Whole(frames) => Poll::Ready(frames.pop_front().map(|bytes| Ok(Frame::data(bytes)))),
+            Inner::Watch(lines) => lines.poll_line(context).map(|line| line.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.0, Inner::Whole(frames) if frames.is_empty())
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        match &self.0 {
+            Inner::Whole(frames) => {
+                http_body::SizeHint::with_exact(frames.iter().map(|bytes| bytes.len() as u64).sum())
+            }
+            Inner::Watch(_) => http_body::SizeHint::default(),
+        }
+    }
+}
+
+/// All of a request's body, up to the limit.
+pub(crate) async fn read<B>(body: B) -> Result<Bytes, Fault>
+where
+    B: Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    let mut body = std::pin::pin!(body);
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|why| Fault::bad_request(format!("the body could not be read: {why}")))?;
+        let Ok(bytes) = frame.into_data() else {
+            continue;
+        };
+        if whole.len() + bytes.len() > MOST {
+            return Err(Fault::new(
+                413,
+                "RequestEntityTooLarge",
+                format!("Request entity too large: limit is {MOST}"),
+            ));
+        }
+        whole.extend_from_slice(&bytes);
+    }
+    Ok(whole.freeze())
+}
+
+/// A body that holds an object.
+#[derive(Debug, Clone)]
+pub(crate) struct Parsed {
+    pub(crate) value: Value,
+    /// Keys given twice, in the words of a strict decoder.
+    pub(crate) findings: Vec<String>,
+}
+
+/// JSON or YAML by its media type. Protobuf is read where [`super::protobuf`] knows the message.
+pub(crate) fn parse(bytes: &[u8], media: &str) -> Result<Parsed, Fault> {
+    match media {
+        "application/json" => parse_json(bytes),
+        "application/yaml" => parse_yaml(bytes).map(|value| Parsed {
+            value,
+            findings: Vec::new(),
+        }),
+        "application/vnd.kubernetes.protobuf" => super::protobuf::parse(bytes).map(|value| Parsed {
+            value,
+            findings: Vec::new(),
+        }),
+        _ => Err(super::negotiate::unsupported(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])),
+    }
+}
+
+pub(crate) fn parse_json(bytes: &[u8]) -> Result<Parsed, Fault> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|why| {
+        Fault::bad_request(format!(
+            "couldn't get version/kind; json parse error: {}",
+            json_error(bytes, &why)
+        ))
+    })?;
+    let findings = super::twice::keys(bytes);
+    Ok(Parsed { value, findings })
+}
+
+/// What is wrong with a JSON text, in the reference's words where they are known.
+fn json_error(bytes: &[u8], why: &serde_json::Error) -> String {
+    if why.is_eof() {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let text = why.to_string();
+    if text.starts_with("recursion limit") {
+        return "exceeded max depth".to_owned();
+    }
+    let at = bytes
+        .split(|byte| *byte == b'\n')
+        .nth(why.line().saturating_sub(1))
+        .and_then(|line| line.get(why.column().saturating_sub(1)))
+        .copied();
+    match at {
+        Some(byte) if byte.is_ascii_graphic() => format!(
+            "invalid character '{}' looking for beginning of value",
+            char::from(byte)
+        ),
+        _ => text,
+    }
+}
+
+pub(crate) fn parse_yaml(bytes: &[u8]) -> Result<Value, Fault> {
+    let wrong = |why: String| Fault::bad_request(format!("error decoding YAML: {why}"));
+    let text = std::str::from_utf8(bytes).map_err(|why| wrong(why.to_string()))?;
+    serde_saphyr::from_str(text).map_err(|why| wrong(why.to_string()))
+}
