@@ -20,16 +20,17 @@ pub struct Commit {
 }
 
 impl Commit {
-    pub(super) fn new(
-        revisions: Vec<Revision>,
-        newest: Revision,
-        waiting: Option<oneshot::Receiver<Result<(), StoreError>>>,
-    ) -> Commit {
+    /// One that is done.
+    pub(super) fn new(revisions: Vec<Revision>, newest: Revision) -> Commit {
         Commit {
             revisions,
             newest,
-            waiting,
+            waiting: None,
         }
+    }
+
+    pub(super) fn wait_for(&mut self, done: oneshot::Receiver<Result<(), StoreError>>) {
+        self.waiting = Some(done);
     }
 
     /// The revision of each object of the batch after it, in the order of its writes. One that changed nothing has

@@ -10,6 +10,7 @@
 //! - it owns no clock: time comes from [`Options::clock`], and compaction is somebody else's timer (S7).
 
 mod commit;
+mod disk;
 mod entry;
 mod error;
 mod key;
@@ -18,6 +19,7 @@ mod value;
 mod watch;
 
 pub use commit::Commit;
+pub use disk::{Disk, Durability};
 pub use entry::{Change, Entry, Expect, Kind, LogEntry, Write};
 pub use error::{Lagged, ReadError, StoreError, WriteError};
 pub use key::{Key, Prefix};
@@ -25,12 +27,16 @@ pub use tree::Retention;
 pub use value::{Value, ValueError};
 pub use watch::Watcher;
 
-use entry::{RENDERED_LINES, RenderingTally};
+use disk::{Batch, Ledger, LockedFile, Queue, Writer};
+use entry::RenderingTally;
+use futures::channel::oneshot;
 use jiff::Timestamp;
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::JoinHandle;
 use tree::Tree;
 use watch::{Hub, Woken};
 
@@ -99,6 +105,8 @@ pub struct Stats {
 #[derive(Clone, Debug)]
 pub struct Store {
     shared: Arc<Shared>,
+    /// On disk: ends the writer thread with the last handle.
+    thread: Option<Arc<WriterThread>>,
 }
 
 /// What handles, watchers and the writer thread share.
@@ -109,6 +117,35 @@ struct Shared {
     options: Options,
     renderings: Arc<RenderingTally>,
     writes: AtomicU64,
+    /// On disk: what the writer thread is given.
+    queue: Option<Arc<Queue>>,
+}
+
+/// The thread of a store on disk. Watchers do not hold it: they see nothing new once it has ended.
+#[derive(Debug)]
+struct WriterThread {
+    queue: Arc<Queue>,
+    handle: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl WriterThread {
+    /// Returns when all that was written is on disk and the file is free.
+    fn end(&self) {
+        self.queue.close();
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The last handle may be dropped by something that the thread itself woke.
+        if let Some(handle) = handle.filter(|handle| handle.thread().id() != std::thread::current().id())
+            && handle.join().is_err()
+        {
+            tracing::error!("the store's writer thread panicked");
+        }
+    }
+}
+
+impl Drop for WriterThread {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +159,23 @@ struct State {
 }
 
 impl Shared {
+    fn new(tree: Tree, options: Options, renderings: Arc<RenderingTally>, queue: Option<Arc<Queue>>) -> Arc<Shared> {
+        let state = State {
+            newest: tree.revision,
+            tree: Arc::new(tree),
+            heads: HashMap::new(),
+        };
+        let (state, hub, writes) = (RwLock::new(state), Hub::default(), AtomicU64::new(0));
+        Arc::new(Shared {
+            state,
+            hub,
+            options,
+            renderings,
+            writes,
+            queue,
+        })
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, State> {
         // Nothing panics while it holds the lock; and if it did, readers are still better served than refused.
         self.state.read().unwrap_or_else(PoisonError::into_inner)
@@ -136,13 +190,6 @@ impl Shared {
         let mut woken = Woken::default();
         let tree = Arc::make_mut(&mut state.tree);
         for line in lines {
-            if let Some(old) = line
-                .revision
-                .checked_sub(RENDERED_LINES)
-                .and_then(|revision| tree.line(revision))
-            {
-                old.forget_renderings();
-            }
             tree.append(line.clone());
             self.hub.tell(&line, &mut woken);
         }
@@ -163,24 +210,49 @@ impl State {
 impl Store {
     /// A store that forgets everything when it is dropped, and never waits.
     pub fn memory(options: Options) -> Store {
-        Store::over(Tree::default(), options)
+        Store {
+            shared: Shared::new(Tree::default(), options, Arc::default(), None),
+            thread: None,
+        }
     }
 
-    fn over(tree: Tree, options: Options) -> Store {
-        let state = State {
-            newest: tree.revision,
-            tree: Arc::new(tree),
-            heads: HashMap::new(),
+    /// A store in a file, which is created if it is not there; its folder must be. Reads all of it.
+    pub fn open(path: impl AsRef<Path>, durability: Durability, options: Options) -> Result<Store, StoreError> {
+        Store::open_on(LockedFile::hold(path.as_ref())?, durability, options)
+    }
+
+    /// The same on any disk. Nothing else may use it meanwhile.
+    pub fn open_on(disk: impl Disk, durability: Durability, options: Options) -> Result<Store, StoreError> {
+        let path = disk.path().to_path_buf();
+        let tally = Arc::default();
+        let (ledger, tree) = Ledger::open(Box::new(disk), durability, &tally)?;
+        let queue = Arc::new(Queue::default());
+        let shared = Shared::new(tree, options, tally, Some(queue.clone()));
+        let writer = Writer {
+            shared: shared.clone(),
+            queue: queue.clone(),
+            ledger,
+            recent: [0; 2],
         };
-        let shared = Shared {
-            state: RwLock::new(state),
-            hub: Hub::default(),
-            options,
-            renderings: Arc::default(),
-            writes: AtomicU64::new(0),
+        let started = std::thread::Builder::new()
+            .name("store writer".into())
+            .spawn(move || writer.run());
+        let handle = started.map_err(|error| StoreError::io(&path, error))?;
+        let thread = WriterThread {
+            queue,
+            handle: Mutex::new(Some(handle)),
         };
-        Store {
-            shared: Arc::new(shared),
+        Ok(Store {
+            shared,
+            thread: Some(Arc::new(thread)),
+        })
+    }
+
+    /// Waits until all that was written is on disk, and frees the file. Reads go on; writes are refused. Dropping the
+    /// last handle does the same.
+    pub fn close(&self) {
+        if let Some(thread) = &self.thread {
+            thread.end();
         }
     }
 
@@ -211,13 +283,31 @@ impl Store {
         let time = (self.shared.options.clock)();
         let mut state = self.shared.write();
         let (lines, revisions) = self.check(&state, batch, time)?;
-        let newest = revisions.iter().copied().max().unwrap_or(state.newest);
-        state.newest += lines.len() as u64;
-        self.shared.writes.fetch_add(lines.len() as u64, Ordering::Relaxed);
-        let woken = self.shared.publish(&mut state, lines);
+        let newest = revisions.iter().copied().max().unwrap_or(state.tree.revision);
+        let count = lines.len() as u64;
+        let mut commit = Commit::new(revisions, newest);
+        let mut woken = Woken::default();
+        match &self.shared.queue {
+            None => woken = self.shared.publish(&mut state, lines),
+            // It found everything as it wants it, and durable.
+            Some(_) if newest <= state.tree.revision => {}
+            Some(queue) => {
+                let (done, waiting) = oneshot::channel();
+                queue.push(Batch {
+                    lines: lines.clone(),
+                    done,
+                })?;
+                commit.wait_for(waiting);
+                state
+                    .heads
+                    .extend(lines.into_iter().map(|line| (line.key.clone(), line)));
+            }
+        }
+        state.newest += count;
         drop(state);
+        self.shared.writes.fetch_add(count, Ordering::Relaxed);
         woken.wake();
-        Ok(Commit::new(revisions, newest, None))
+        Ok(commit)
     }
 
     /// The lines that a batch adds to the log, and the revision of each of its objects after it.
@@ -278,7 +368,11 @@ impl Store {
     /// Forgets history that [`Retention`] does not ask to keep. The owner of the clock calls it each minute.
     pub fn compact(&self, now: Timestamp) {
         let mut state = self.shared.write();
-        Arc::make_mut(&mut state.tree).compact(&self.shared.options.retention, now);
+        let compacted = Arc::make_mut(&mut state.tree).compact(&self.shared.options.retention, now);
+        // The file follows in its own time: until then it only holds more than is needed.
+        if let (Some(compacted), Some(queue)) = (compacted, &self.shared.queue) {
+            queue.compact(compacted);
+        }
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -287,6 +381,9 @@ impl Store {
 
     /// Goes back to a snapshot, revisions too. Watchers of before are told that they lag.
     pub fn restore(&self, snapshot: &Snapshot) -> Result<(), StoreError> {
+        if self.shared.queue.is_some() {
+            return Err(StoreError::NotInMemory);
+        }
         let mut state = self.shared.write();
         state.tree = snapshot.0.clone();
         state.newest = state.tree.revision;
@@ -298,10 +395,16 @@ impl Store {
 
     pub fn stats(&self) -> Stats {
         let state = self.shared.read();
+        let count = |count: fn(&Queue) -> &AtomicU64| {
+            self.shared
+                .queue
+                .as_ref()
+                .map_or(0, |queue| count(queue).load(Ordering::Relaxed))
+        };
         Stats {
             writes: self.shared.writes.load(Ordering::Relaxed),
-            commits: 0,
-            durable_commits: 0,
+            commits: count(|queue| &queue.commits),
+            durable_commits: count(|queue| &queue.durable_commits),
             keys: state.tree.keys(),
             live_bytes: state.tree.live_bytes,
             old_bytes: state.tree.old_bytes,

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::entry::RENDERED_LINES;
 use super::{Entry, Key, Kind, LogEntry, Page, Prefix, ReadError, Revision, Value};
 
 /// How much history compaction leaves (S7). The two upper bounds are there to bound memory, so they win.
@@ -136,6 +137,13 @@ impl Tree {
                 );
             }
         }
+        if let Some(old) = line
+            .revision
+            .checked_sub(RENDERED_LINES)
+            .and_then(|revision| self.line(revision))
+        {
+            old.forget_renderings();
+        }
         self.log.push_back(line);
     }
 
@@ -235,6 +243,20 @@ impl Tree {
             self.log.shrink_to(2 * self.log.len());
         }
         Some(compacted)
+    }
+
+    /// Forgets all history and goes on above a revision that this tree has not seen.
+    pub fn skip_to(&mut self, revision: Revision) -> Compacted {
+        let mut compacted = Compacted {
+            floor: revision,
+            dead: Vec::new(),
+        };
+        while let Some(line) = self.log.pop_front() {
+            self.forget(&line, &mut compacted.dead);
+        }
+        self.floor = revision;
+        self.revision = revision;
+        compacted
     }
 
     /// Drops the versions that a line at or below the floor has replaced.
