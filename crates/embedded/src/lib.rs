@@ -13,6 +13,7 @@
 
 pub mod api;
 pub mod fault;
+pub mod fields;
 pub mod kinds;
 pub mod registry;
 pub mod schema;

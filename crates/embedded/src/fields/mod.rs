@@ -1,0 +1,33 @@
+//! Fields: who owns them, and how writes that name only some of them merge.
+//!
+//! Pure functions over values and schemas; the registry calls them for every write.
+//!
+//! - [`Set`]: paths of fields, written as FieldsV1.
+//! - [`apply`]: server-side apply. [`track`]: what every other write does to `metadata.managedFields`.
+//!
+//! Promise: for the same objects, schema and time the answers are those of the reference, texts included. No input
+//! panics.
+
+mod apply;
+mod compare;
+mod conflicts;
+mod element;
+mod fields_v1;
+mod go;
+mod managed;
+mod merge;
+mod set;
+mod shape;
+mod track;
+mod validate;
+mod walk;
+
+pub use apply::{Apply, Refused, apply};
+pub use conflicts::{Conflict, Conflicts};
+pub use element::Element;
+pub use fields_v1::NotFields;
+pub use managed::Operation;
+pub use set::Set;
+pub use track::{Track, keep_times, track};
+
+use apply::same_but_managed;
