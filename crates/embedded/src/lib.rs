@@ -12,5 +12,6 @@
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
 
 pub mod fault;
+pub mod kinds;
 pub mod registry;
 pub mod schema;
