@@ -1,9 +1,10 @@
-//! Developer commands of Usher: `cargo xtask setup`, `test`, `bench`, `generate`, `k8s`.
+//! Developer commands of Usher: `cargo xtask setup`, `test`, `bench`, `generate`, `definitions`, `k8s`.
 //!
 //! Linux only: processes are told apart by /proc. No async, no Kubernetes client; this compiles in seconds, since every
 //! other command waits for it.
 
 mod bench;
+mod definitions;
 mod error;
 mod generate;
 mod interrupt;
@@ -36,6 +37,8 @@ enum Xtask {
         #[arg(long)]
         check: bool,
     },
+    /// Write the facts about built-in kinds that the embedded cluster decodes by, from the pinned Kubernetes release.
+    Definitions,
     /// A real Kubernetes control plane on this machine.
     #[command(subcommand)]
     K8s(k8s::K8s),
@@ -68,6 +71,7 @@ fn run(command: Xtask) -> Result<()> {
             };
             generate::command(&xtask, mode)
         }
+        Xtask::Definitions => definitions::command(),
         Xtask::K8s(k8s) => k8s.run(),
     }
 }

@@ -61,6 +61,23 @@ pub struct Schema {
     pub rules: Vec<Rule>,
     /// What says nothing about values but is published; boxed, since most nodes have none.
     pub notes: Option<Box<Notes>>,
+    /// For fields of built-in kinds: when the field is written.
+    pub written: Written,
+    /// For fields of built-in kinds: what the reference's decode errors call the type, such as `*int32`. A leading `*`
+    /// says that absent differs from empty.
+    pub go_type: Option<&'static str>,
+}
+
+/// When a field of a built-in kind is written: the reference decodes into a struct and writes that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Written {
+    /// Unless it is absent or null.
+    #[default]
+    Given,
+    /// Unless it is empty: `0`, `false`, `""`, `[]`, `{}`.
+    NotEmpty,
+    /// Always; absent becomes the type's empty value.
+    Always,
 }
 
 /// Keywords that no check asks for: kept so that a schema is published as it was given.

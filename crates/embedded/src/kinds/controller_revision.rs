@@ -1,0 +1,2 @@
+use crate::registry::row::BuiltIn;
+pub static RULES: BuiltIn = BuiltIn { ..BuiltIn::PLAIN };

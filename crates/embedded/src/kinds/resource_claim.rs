@@ -1,0 +1,3 @@
+use crate::registry::row::BuiltIn;
+pub static RULES: BuiltIn = BuiltIn { ..BuiltIn::PLAIN };
+pub static TEMPLATE: BuiltIn = BuiltIn { ..BuiltIn::PLAIN };
