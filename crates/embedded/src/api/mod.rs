@@ -1,3 +1,4 @@
 //! The HTTP surface: what is answered to whom, in which representation.
 
+pub mod discovery;
 pub mod table;
