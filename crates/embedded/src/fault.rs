@@ -274,6 +274,8 @@ pub struct Fault {
     pub retry_after_seconds: Option<u32>,
     /// `metadata.continue`: how to go on with a list whose snapshot is gone.
     pub next: Option<String>,
+    /// Said as plain text: the path names nothing of Kubernetes.
+    pub is_plain: bool,
 }
 
 impl Fault {
@@ -286,6 +288,7 @@ impl Fault {
             details: None,
             retry_after_seconds: None,
             next: None,
+            is_plain: false,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::store::{Key, Prefix, Revision};
 /// A kind that is served.
 #[derive(Debug)]
 pub struct Resource {
-    pub row: Row,
+    pub row: Arc<Row>,
     /// Of each version, in the row's order. Empty for built-in kinds.
     pub(crate) cel: Vec<cel::Rules>,
     /// The revision in which the CRD's schemas came to be as they are: what was stored before is pruned and defaulted
@@ -87,7 +87,7 @@ static BUILT_IN: LazyLock<Catalog> = LazyLock::new(|| Catalog {
         .map(|row| {
             let key = (row.group.clone(), row.plural.clone());
             let resource = Resource {
-                row,
+                row: Arc::new(row),
                 cel: Vec::new(),
                 shaped: 0,
                 definition: None,
@@ -112,6 +112,12 @@ impl Catalog {
     #[must_use]
     pub fn of_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.iter().find(|resource| &*resource.row.group == group && &*resource.row.kind == kind)
+    }
+
+    /// The rows, as discovery and OpenAPI take them.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Arc<Row>> {
+        self.iter().map(|resource| resource.row.clone()).collect()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
