@@ -17,7 +17,8 @@ use super::{Lagged, LogEntry, Prefix, ReadError, Revision, Shared};
 #[derive(Debug)]
 struct Seat {
     prefix: Prefix,
-    /// The first revision that may interest the watcher and that it has not read; 0: there is none.
+    /// The first line of its prefix that the watcher has not read; 0: there is none. Exact, so that a watcher lags only
+    /// when a line that it needs is forgotten, however old the others are.
     pending: AtomicU64,
     /// Set when the log it read is no longer the store's: after a restore.
     closed: AtomicBool,
@@ -99,7 +100,7 @@ impl Watcher {
         if from > revision {
             return Err(ReadError::Future { current: revision });
         }
-        let pending = AtomicU64::new(if from < revision { from + 1 } else { 0 });
+        let pending = AtomicU64::new(state.tree.next_line(&prefix, from + 1).map_or(0, |line| line.revision));
         let kind = prefix.kind().into();
         let seat = Arc::new(Seat {
             prefix,
@@ -143,15 +144,11 @@ impl Watcher {
                 floor: tree.floor,
             }));
         }
-        let line = tree.next_line(&self.seat.prefix, pending).cloned();
-        self.cursor = line.as_ref().map_or(tree.revision, |line| line.revision);
-        // More lines than this one may be waiting, of which the hub said nothing while one was pending already.
-        let rest = if self.cursor < tree.revision {
-            self.cursor + 1
-        } else {
-            0
-        };
-        self.seat.pending.store(rest, Ordering::Release);
+        let line = tree.line(pending).cloned();
+        self.cursor = pending;
+        // The hub said nothing of later lines while one was pending.
+        let next = tree.next_line(&self.seat.prefix, pending + 1).map_or(0, |line| line.revision);
+        self.seat.pending.store(next, Ordering::Release);
         line.map(Ok)
     }
 

@@ -94,6 +94,7 @@ pub(in crate::store) struct Writer {
 }
 
 impl Writer {
+    /// The thread's life.
     pub fn run(mut self) {
         while let Some(batches) = self.next() {
             let lines: Vec<_> = batches.iter().flat_map(|batch| batch.lines.iter().cloned()).collect();
@@ -187,5 +188,15 @@ impl Writer {
         for batch in batches {
             let _ = batch.done.send(Err(error.clone()));
         }
+    }
+}
+
+impl Drop for Writer {
+    /// Also when the thread panics: nobody may wait for it then.
+    fn drop(&mut self) {
+        let mut waiting = self.queue.lock();
+        waiting.closing = true;
+        // Their senders go with them, which tells the callers that the store is closed.
+        waiting.batches.clear();
     }
 }
