@@ -7,8 +7,10 @@
 //! CEL rules. All of them are pure functions over JSON values, called by the registry; none of them panics whatever
 //! the value is, and each recursion ends with the schema, whose depth [`parse`] bounds.
 
+pub mod cel;
 mod check;
 mod default;
+mod field_path;
 mod format;
 mod listtype;
 mod metadata;
