@@ -67,6 +67,10 @@ fn walk(value: &Value, shape: Shape<'_>, path: &mut String, depth: usize, errors
                     errors.push(at(path, "field not declared in schema"));
                 }
                 path.truncate(length);
+                // The reference looks no further in this map.
+                if !field.declared {
+                    break;
+                }
             }
         }
         (Form::Map { .. }, other) => errors.push(at(path, &format!("expected map, got {}", in_go(other)))),
@@ -122,13 +126,13 @@ fn scalar(value: &Value, shape: Shape<'_>) -> Option<String> {
     }
     Some(match (kind, format) {
         (Some(Type::Integer | Type::Number), _) => {
-            format!("expected numeric (int or float), got {}", go_type(value))
+            format!("expected numeric (int or float), got {}", super::go::type_name(value))
         }
         (Some(Type::Boolean), _) => format!("expected boolean, got {}", in_go(value)),
         (Some(Type::String), None | Some("" | "byte")) => {
             format!(
                 "expected string, got &value.valueUnstructured{{Value:{}}}",
-                go_syntax(value)
+                super::go::syntax(value)
             )
         }
         _ => format!("expected any scalar, got {}", in_go(value)),
@@ -138,38 +142,4 @@ fn scalar(value: &Value, shape: Shape<'_>) -> Option<String> {
 /// A value as Go prints a pointer to a struct around it.
 fn in_go(value: &Value) -> String {
     format!("&{{{}}}", super::go::plain(value))
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
-/// A value as Go source.
-fn go_syntax(value: &Value) -> String {
-    match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::String(text) => crate::fault::quote(text),
-        Value::Array(items) => {
-            format!(
-                "[]interface {{}}{{{}}}",
-                items.iter().map(go_syntax).collect::<Vec<_>>().join(", ")
-            )
-        }
-        Value::Object(map) => {
-            let fields: Vec<String> = map
-                .iter()
-                .map(|(key, value)| format!("{}:{}", crate::fault::quote(key), go_syntax(value)))
-                .collect();
-            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
-        }
-        other => other.to_string(),
-    }
 }
