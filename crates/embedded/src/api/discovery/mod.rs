@@ -347,12 +347,13 @@ fn storage_version_hash(row: &Row) -> Option<String> {
     if matches!(row.rules, Rules::Custom) && !version.served {
         return None;
     }
-    // Both views of an event are stored as one.
-    let group = match (&*row.group, &*row.kind) {
-        ("events.k8s.io", "Event") => "",
-        (group, _) => group,
+    // The reference stores some kinds as others: both views of an event as one, definitions in an old version.
+    let (group, version) = match (&*row.group, &*row.kind) {
+        ("events.k8s.io", "Event") => ("", "v1"),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => ("apiextensions.k8s.io", "v1beta1"),
+        (group, _) => (group, &*version.name),
     };
-    let hash = digest(&SHA256, format!("{group}/{}/{}", version.name, row.kind).as_bytes());
+    let hash = digest(&SHA256, format!("{group}/{version}/{}", row.kind).as_bytes());
     let first = hash.as_ref().get(..8)?;
     Some(base64::engine::general_purpose::STANDARD.encode(first))
 }
