@@ -47,6 +47,7 @@ impl Normaliser {
 
     pub fn value(&mut self, value: &mut Value) {
         self.below("", value);
+        shorten_message(value);
     }
 
     pub fn text(&mut self, text: &str) -> String {
@@ -173,6 +174,27 @@ fn hide_version(metadata: &mut Value) {
     }
 }
 
+/// A message that only lists the causes says so: they stand above it, and their order is often that of a map.
+fn shorten_message(status: &mut Value) {
+    let text = |cause: &Value, key| cause.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let causes = status.pointer("/details/causes").and_then(Value::as_array);
+    let told: Vec<String> = causes
+        .into_iter()
+        .flatten()
+        .map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message")))
+        .collect();
+    let Some(Value::String(message)) = status.get_mut("message") else {
+        return;
+    };
+    let Some((head, list)) = message.split_once(": [") else {
+        return;
+    };
+    let length: usize = told.iter().map(|one| one.len() + ", ".len()).sum();
+    if told.len() > 1 && told.iter().all(|one| list.contains(one)) && list.len() + 1 == length {
+        *message = format!("{head}: [<causes>]");
+    }
+}
+
 fn hide_age(cell: &mut Value) {
     if let Value::String(text) = cell {
         if AGE.is_match(text) {
@@ -268,6 +290,21 @@ mod tests {
     fn f2_order_of_keys_and_causes_and_the_text_of_columns_do_not_matter() {
         let causes = |first: &str, second: &str| json!({"causes": [{"field": first}, {"field": second}]});
         assert_eq!(normal("", &[causes("a", "b")]), normal("", &[causes("b", "a")]));
+        let status = |list: &str| {
+            let causes = json!([{"field": "a", "message": "x"}, {"field": "b", "message": "yy"}]);
+            json!({"message": format!("C \"c\" is invalid: [{list}]"), "details": {"causes": causes}})
+        };
+        let messages = normal(
+            "",
+            &[
+                status("b: yy, a: x"),
+                status("a: x, b: yy"),
+                status("b: yy, a: x, c: z"),
+            ],
+        );
+        assert_eq!(messages[0]["message"], "C \"c\" is invalid: [<causes>]");
+        assert_eq!(messages[0], messages[1]);
+        assert_ne!(messages[0], messages[2], "it says more than the causes");
         let columns = normal("", &[json!({"columnDefinitions": [{"name": "A", "description": "x"}]})]);
         assert_eq!(columns, [json!({"columnDefinitions": [{"name": "A"}]})]);
         let cells = normal("", &[json!({"cells": ["a", "5m3s", "3 (2m ago)", 3]})]);
