@@ -14,6 +14,13 @@ pub fn render(value: &Value) -> String {
     text
 }
 
+/// A part of an answer, behind where it was found.
+pub fn render_at(place: &str, value: &Value) -> String {
+    let mut text = format!("{place}:");
+    nested(value, 0, text.len(), &mut text);
+    text
+}
+
 fn block(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(map) if !map.is_empty() => {

@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::case::{Action, Case, Options, Source, Step, Until};
 use crate::normal::Normaliser;
-use crate::render::render;
+use crate::render::{render, render_at};
+use crate::select::Path;
 use crate::target::Target;
 
 /// An answer that takes longer is none. Generous: on a busy machine two servers and a compiler share two cores.
@@ -163,6 +164,10 @@ impl Player<'_> {
         })
     }
 
+    fn filled(&self, path: &Path) -> Result<Path, String> {
+        Path::parse(&self.fill(path.text()))
+    }
+
     fn path(&self, path: &str) -> Result<String, String> {
         let path = self.fill(path);
         match path.contains('$') {
@@ -233,8 +238,8 @@ impl Player<'_> {
             let body = got.json().unwrap_or_default();
             let done = match until {
                 Until::Code(code) => got.code == *code,
-                Until::Equals(path, value) => path.one(&body) == Some(value),
-                Until::Exists(path) => path.one(&body).is_some(),
+                Until::Equals(path, value) => self.filled(path)?.one(&body) == Some(value),
+                Until::Exists(path) => self.filled(path)?.one(&body).is_some(),
             };
             if done {
                 return Ok(got);
@@ -290,7 +295,9 @@ impl Player<'_> {
 
     fn selected(&mut self, mut body: Value, options: &Options) -> String {
         for path in &options.drop {
-            path.remove(&mut body);
+            if let Ok(path) = self.filled(path) {
+                path.remove(&mut body);
+            }
         }
         self.normaliser.value(&mut body);
         if options.show.is_empty() {
@@ -298,12 +305,15 @@ impl Player<'_> {
         }
         let mut text = String::new();
         for path in &options.show {
-            let found = path.all(&body);
+            // What it compares with is normalised by now.
+            let normal = self.filled(path).map(|filled| self.normaliser.text(filled.text()));
+            let normal = normal.and_then(|text| Path::parse(&text));
+            let found = normal.as_ref().map(|path| path.all(&body)).unwrap_or_default();
             if found.is_empty() {
                 text += &format!("{}: none\n", path.text());
             }
             for value in found {
-                text += &render(&json!({ path.text(): value }));
+                text += &render_at(path.text(), value);
             }
         }
         text

@@ -1,4 +1,4 @@
-//! Paths into answers: `.a.b`, `.items[0]`, `.items[*].metadata.name`, `.conditions[?type=="Ready"].status`,
+//! Paths into answers: `.a.b`, `.items[0]`, `.items[*].metadata.name`, `.conditions[?type=="Ready"].status`, `.items[?metadata.name=="a"]`,
 //! `.labels["a/b"]`.
 
 use serde_json::Value;
@@ -14,7 +14,7 @@ enum Part {
     Key(String),
     Index(usize),
     All,
-    /// Elements (or map values) whose field is this.
+    /// Elements (or map values) whose field, or field of a field, is this.
     Where(String, Value),
 }
 
@@ -98,7 +98,7 @@ impl Part {
             Self::Key(_) => false,
             Self::Index(index) => *index == at,
             Self::All => true,
-            Self::Where(key, wanted) => element.get(key) == Some(wanted),
+            Self::Where(key, wanted) => key.split('.').try_fold(element, |value, key| value.get(key)) == Some(wanted),
         }
     }
 
@@ -172,6 +172,8 @@ mod tests {
         assert_eq!(all(".list[1].v", &value), [json!(2)]);
         assert_eq!(all(".list[*].n", &value), [json!("p"), json!("q")]);
         assert_eq!(all(".list[?n==\"q\"].v", &value), [json!(2)]);
+        let deep = json!([{"a": {"b": 1}}, {"a": {"b": 2}}]);
+        assert_eq!(all(".[?a.b==2].a", &deep), [json!({"b": 2})]);
         assert_eq!(all(".none.at.all", &value), Vec::<Value>::new());
         assert_eq!(all(".", &value), [value.clone()]);
     }

@@ -72,9 +72,11 @@ pub async fn real(controllers: bool) -> Option<Target> {
     };
     let path = std::env::var(kubeconfig).ok()?;
     let kubeconfig = Kubeconfig::read_from(&path).unwrap_or_else(|error| panic!("{kubeconfig}={path}: {error}"));
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .unwrap();
+    // A 429 or 504 is an answer like any other.
+    config.default_retry = false;
     let history = match (std::env::var_os("USHER_XTASK"), std::env::var_os(folder)) {
         (Some(program), Some(folder)) => History::Xtask {
             program: program.into(),
