@@ -85,7 +85,8 @@ impl ManualClock {
         let due: Vec<Waker> = {
             let mut face = self.face.lock().unwrap_or_else(PoisonError::into_inner);
             face.now = face.now.max(now);
-            let later = face.waiting.split_off(&(face.now, u64::MAX));
+            let now = face.now;
+            let later = face.waiting.split_off(&(now, u64::MAX));
             std::mem::replace(&mut face.waiting, later).into_values().collect()
         };
         for waker in due {

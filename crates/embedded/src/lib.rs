@@ -11,10 +11,20 @@
 //!
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
 
+pub mod admission;
 pub mod api;
+mod caller;
+pub mod clock;
+mod cluster;
+mod dice;
 pub mod fault;
 pub mod fields;
 pub mod kinds;
 pub mod registry;
 pub mod schema;
+mod security;
 pub mod store;
+
+pub use api::{ApiBody, ApiService};
+pub use cluster::{Cluster, Error, Options, Storage};
+pub use security::Secrets;

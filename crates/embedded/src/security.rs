@@ -158,7 +158,10 @@ impl Security {
         let wanted = if wanted.is_empty() { own.as_slice() } else { wanted };
         if same(token.as_bytes(), self.secrets.token.as_bytes()) {
             let audiences = wanted.iter().filter(|audience| **audience == ISSUER);
-            return Ok((Caller::admin(), audiences.map(|audience| (*audience).to_owned()).collect()));
+            return Ok((
+                Caller::admin(),
+                audiences.map(|audience| (*audience).to_owned()).collect(),
+            ));
         }
         let claims = self.verified(token)?;
         let seconds = now.as_second();
@@ -177,7 +180,11 @@ impl Security {
                 claims.aud
             ));
         }
-        let namespace = claims.kubernetes.get("namespace").and_then(Value::as_str).unwrap_or_default();
+        let namespace = claims
+            .kubernetes
+            .get("namespace")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         let mut extra = BTreeMap::new();
         for (field, key) in [("pod", "authentication.kubernetes.io/pod")] {
             if let Some(bound) = claims.kubernetes.get(field) {
@@ -233,7 +240,11 @@ impl Security {
             "serviceaccount": {"name": name, "uid": object::text(account, "uid")},
         });
         if let Some(bound) = bound {
-            let kind = bound.get("kind").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
+            let kind = bound
+                .get("kind")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_ascii_lowercase();
             let what = json!({"name": bound.get("name"), "uid": bound.get("uid")});
             object::as_map(&mut kubernetes).insert(kind, what);
         }
@@ -290,7 +301,10 @@ impl Security {
             if let Some(key) = name.as_str().strip_prefix("impersonate-extra-")
                 && let Ok(value) = value.to_str()
             {
-                extra.entry(key.replace("%2f", "/").replace("%2F", "/")).or_default().push(value.to_owned());
+                extra
+                    .entry(key.replace("%2f", "/").replace("%2F", "/"))
+                    .or_default()
+                    .push(value.to_owned());
             }
         }
         Ok(Caller {

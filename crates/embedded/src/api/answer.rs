@@ -165,7 +165,11 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
         .get_all(ACCEPT_ENCODING)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .any(|value| value.split(',').any(|word| word.trim().split(';').next() == Some("gzip")))
+        .any(|value| {
+            value
+                .split(',')
+                .any(|word| word.trim().split(';').next() == Some("gzip"))
+        })
 }
 
 fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {

@@ -55,7 +55,9 @@ impl Body for ApiBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match &mut self.0 {
             Inner::Whole(frames) => Poll::Ready(frames.pop_front().map(|bytes| Ok(Frame::data(bytes)))),
-            Inner::Watch(lines) => lines.poll_line(context).map(|line| line.map(|bytes| Ok(Frame::data(bytes)))),
+            Inner::Watch(lines) => lines
+                .poll_line(context)
+                .map(|line| line.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 

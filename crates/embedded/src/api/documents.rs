@@ -70,7 +70,11 @@ impl Server {
                 "text/plain; version=0.0.4; charset=utf-8",
                 self.metrics(),
             )),
-            Route::Root => Ok(Answer::value(200, &self.paths(&catalog), representation(&parts.headers, false, false)?.format)),
+            Route::Root => Ok(Answer::value(
+                200,
+                &self.paths(&catalog),
+                representation(&parts.headers, false, false)?.format,
+            )),
             Route::CoreVersions | Route::Groups => {
                 let is_core = matches!(route, Route::CoreVersions);
                 match aggregated(&parts.headers).and_then(Aggregated::parse) {
@@ -89,20 +93,28 @@ impl Server {
                 }
             }
             Route::Group(group) => kept(group, json, &|| discovery::group(&rows(), group)),
-            Route::GroupVersion { group, version } => {
-                kept(&format!("{group}/{version}"), json, &|| {
-                    discovery::resource_list(&rows(), group, version)
-                })
-            }
+            Route::GroupVersion { group, version } => kept(&format!("{group}/{version}"), json, &|| {
+                discovery::resource_list(&rows(), group, version)
+            }),
             Route::OpenApiIndex | Route::OpenApi(_) | Route::Resource(_) | Route::Unknown => Err(no_such_path()),
         }
     }
 
     /// `/`: which paths there are.
     fn paths(&self, catalog: &Catalog) -> Value {
-        let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"]
-            .map(str::to_owned)
-            .to_vec();
+        let mut paths: Vec<String> = [
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_owned)
+        .to_vec();
         for (group, version) in discovery::group_versions(&catalog.rows()) {
             if !group.is_empty() {
                 paths.push(format!("/apis/{group}"));
@@ -118,13 +130,29 @@ impl Server {
     fn metrics(&self) -> String {
         let stats = self.registry.store.stats();
         let lines = [
-            ("usher_embedded_revision", "The newest revision.", self.registry.store.revision()),
+            (
+                "usher_embedded_revision",
+                "The newest revision.",
+                self.registry.store.revision(),
+            ),
             ("usher_embedded_writes_total", "Writes since the start.", stats.writes),
-            ("usher_embedded_commits_total", "Commits to disk since the start.", stats.commits),
+            (
+                "usher_embedded_commits_total",
+                "Commits to disk since the start.",
+                stats.commits,
+            ),
             ("usher_embedded_objects", "Objects that are kept.", stats.keys as u64),
             ("usher_embedded_watchers", "Open watches.", stats.watchers as u64),
-            ("usher_embedded_bytes", "Bytes of the latest objects.", stats.live_bytes as u64),
-            ("usher_embedded_history_bytes", "Bytes that only history holds.", stats.old_bytes as u64),
+            (
+                "usher_embedded_bytes",
+                "Bytes of the latest objects.",
+                stats.live_bytes as u64,
+            ),
+            (
+                "usher_embedded_history_bytes",
+                "Bytes that only history holds.",
+                stats.old_bytes as u64,
+            ),
         ];
         let mut text = String::new();
         for (name, help, value) in lines {

@@ -31,7 +31,7 @@ use http_body::Body;
 pub use body::ApiBody;
 
 use crate::api::answer::Answer;
-use crate::api::documents::Documents;
+pub(crate) use crate::api::documents::Documents;
 use crate::api::query::Query;
 use crate::api::route::Route;
 use crate::caller::Caller;
@@ -96,7 +96,11 @@ impl ApiService {
             Some(caller) => self.server.security.impersonated(caller.clone(), &parts.headers)?,
             None => {
                 self.server.security.check_origin(&parts.headers, &parts.uri)?;
-                match self.server.security.caller(&parts.headers) {
+                match self
+                    .server
+                    .security
+                    .caller(&parts.headers, self.server.registry.clock.now())
+                {
                     Ok(caller) => self.server.security.impersonated(caller, &parts.headers)?,
                     // Whether it runs, and what it is, anybody may ask.
                     Err(_) if matches!(route, Route::Health(_) | Route::Version) => Caller::anonymous(),

@@ -27,7 +27,10 @@ impl Query {
     }
 
     fn find(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// A flag: present and neither `false` nor `0`, as the reference reads it.
@@ -91,13 +94,18 @@ impl Query {
 
     /// `dryRun` and `fieldValidation` for a write whose options are called `options` (`CreateOptions`, …).
     pub(crate) fn dry_run(&self, options: &str) -> Result<bool, Fault> {
-        let mut all = self.0.iter().filter(|(name, value)| name == "dryRun" && !value.is_empty()).peekable();
+        let mut all = self
+            .0
+            .iter()
+            .filter(|(name, value)| name == "dryRun" && !value.is_empty())
+            .peekable();
         if all.peek().is_none() {
             return Ok(false);
         }
         for (_, value) in all {
             if value != "All" {
-                let error = FieldError::not_supported(&Path::new("dryRun"), vec![Value::from(value.as_str())], &["All"]);
+                let error =
+                    FieldError::not_supported(&Path::new("dryRun"), vec![Value::from(value.as_str())], &["All"]);
                 return Err(invalid(options, &error));
             }
         }
@@ -110,11 +118,8 @@ impl Query {
             "Ignore" => Ok(FieldValidation::Ignore),
             "Strict" => Ok(FieldValidation::Strict),
             other => {
-                let error = FieldError::not_supported(
-                    &Path::new("fieldValidation"),
-                    other,
-                    &["Ignore", "Strict", "Warn", ""],
-                );
+                let error =
+                    FieldError::not_supported(&Path::new("fieldValidation"), other, &["Ignore", "Strict", "Warn", ""]);
                 Err(invalid(options, &error))
             }
         }

@@ -37,7 +37,9 @@ impl Server {
     }
 
     fn token_status(&self, review: &Value) -> Value {
-        let token = object::at(review, "spec.token").and_then(Value::as_str).unwrap_or_default();
+        let token = object::at(review, "spec.token")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         let wanted: Vec<&str> = object::at(review, "spec.audiences")
             .and_then(Value::as_array)
             .into_iter()
@@ -61,7 +63,11 @@ impl Server {
         let Some((namespace, name)) = rest.split_once(':') else {
             return false;
         };
-        let Some(entry) = self.registry.store.head(&Key::new("", "serviceaccounts", Some(namespace), name)) else {
+        let Some(entry) = self
+            .registry
+            .store
+            .head(&Key::new("", "serviceaccounts", Some(namespace), name))
+        else {
             return false;
         };
         object::decode(&entry).is_ok_and(|account| object::text(&account, "uid") == caller.uid)
@@ -96,7 +102,9 @@ impl Server {
             .filter_map(|audience| audience.as_str().map(str::to_owned))
             .collect();
         let bound = object::at(&request, "spec.boundObjectRef").cloned();
-        let issued = self.security.issue(&account, audiences, seconds, bound, self.registry.clock.now())?;
+        let issued = self
+            .security
+            .issue(&account, audiences, seconds, bound, self.registry.clock.now())?;
         let now = self.registry.clock.now();
         object::set_at(&mut request, "spec.expirationSeconds", seconds.into());
         object::set_at(&mut request, "spec.audiences", json!(issued.audiences));

@@ -110,8 +110,20 @@ mod tests {
             ("/api", Route::CoreVersions),
             ("/apis/", Route::Groups),
             ("/apis/apps", Route::Group("apps")),
-            ("/api/v1", Route::GroupVersion { group: "", version: "v1" }),
-            ("/apis/apps/v1", Route::GroupVersion { group: "apps", version: "v1" }),
+            (
+                "/api/v1",
+                Route::GroupVersion {
+                    group: "",
+                    version: "v1",
+                },
+            ),
+            (
+                "/apis/apps/v1",
+                Route::GroupVersion {
+                    group: "apps",
+                    version: "v1",
+                },
+            ),
             ("/openapi/v3", Route::OpenApiIndex),
             ("/openapi/v3/apis/apps/v1", Route::OpenApi("apis/apps/v1")),
             ("/openapi/v2", Route::Unknown),
@@ -127,11 +139,17 @@ mod tests {
         let pods = place("/api/v1/namespaces/a/pods");
         assert_eq!((pods.namespace, pods.resource, pods.name), (Some("a"), "pods", ""));
         let status = place("/apis/apps/v1/namespaces/a/deployments/web/status");
-        assert_eq!((status.group, status.name, status.subresource), ("apps", "web", "status"));
+        assert_eq!(
+            (status.group, status.name, status.subresource),
+            ("apps", "web", "status")
+        );
         let all = place("/api/v1/pods");
         assert_eq!((all.namespace, all.resource), (None, "pods"));
         let namespace = place("/api/v1/namespaces/a");
-        assert_eq!((namespace.namespace, namespace.resource, namespace.name), (None, "namespaces", "a"));
+        assert_eq!(
+            (namespace.namespace, namespace.resource, namespace.name),
+            (None, "namespaces", "a")
+        );
         let finalize = place("/api/v1/namespaces/a/finalize");
         assert_eq!((finalize.resource, finalize.subresource), ("namespaces", "finalize"));
     }

@@ -47,7 +47,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
                 format!("{}.{key}", self.path)
             };
             if !seen.insert(key) {
-                self.found.push(format!("duplicate field {}", crate::fault::quote(&path)));
+                self.found
+                    .push(format!("duplicate field {}", crate::fault::quote(&path)));
             }
             map.next_value_seed(Walk {
                 path,

@@ -107,8 +107,13 @@ impl Call<'_> {
             return Err(documents::no_such_path());
         }
         let nothing = || {
-            Fault::new(404, "NotFound", "the server could not find the requested resource")
-                .about(&Subject { group: String::new(), kind: String::new() }, "")
+            Fault::new(404, "NotFound", "the server could not find the requested resource").about(
+                &Subject {
+                    group: String::new(),
+                    kind: String::new(),
+                },
+                "",
+            )
         };
         let resource = catalog.find(place.group, place.resource).ok_or_else(nothing)?;
         let version = resource.version(place.version).ok_or_else(nothing)?;
@@ -138,7 +143,13 @@ impl Call<'_> {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
-        .about(&Subject { group: String::new(), kind: String::new() }, "")
+        .about(
+            &Subject {
+                group: String::new(),
+                kind: String::new(),
+            },
+            "",
+        )
     }
 
     fn representation(&self, transforms: bool) -> Result<Representation, Fault> {
@@ -157,9 +168,7 @@ impl Call<'_> {
     fn get(&self, target: &Target) -> Result<Answer, Fault> {
         let asked = self.representation(true)?;
         let entry = self.registry().get(target, self.query.get("resourceVersion"))?;
-        if asked.shape == Shape::Object
-            && Registry::is_plain(&target.resource, &target.version.name, entry.revision)
-        {
+        if asked.shape == Shape::Object && Registry::is_plain(&target.resource, &target.version.name, entry.revision) {
             let mut bytes = Vec::with_capacity(entry.value.len() + 40);
             entry.value.write_to(&mut bytes, entry.revision);
             bytes.push(b'\n');
@@ -287,13 +296,7 @@ impl Call<'_> {
         let asked = self.representation(true)?;
         let options = self.query.watch_options()?;
         let watch = self.registry().watch(target, &options)?;
-        let lines = WatchLines::new(
-            self.registry().clone(),
-            watch,
-            target.clone(),
-            asked,
-            self.include()?,
-        );
+        let lines = WatchLines::new(self.registry().clone(), watch, target.clone(), asked, self.include()?);
         Ok(Answer::watch(lines))
     }
 
@@ -406,8 +409,7 @@ impl Call<'_> {
         }
         let bytes = body::read(body).await?;
         let json = |bytes: &[u8]| -> Result<Value, Fault> {
-            serde_json::from_slice(bytes)
-                .map_err(|why| Fault::bad_request(format!("error decoding patch: {why}")))
+            serde_json::from_slice(bytes).map_err(|why| Fault::bad_request(format!("error decoding patch: {why}")))
         };
         Ok(match media {
             JSON_PATCH => Patch::Json(json(&bytes)?),
@@ -449,10 +451,7 @@ impl Call<'_> {
         let (ask, options) = self.delete_ask(body).await?;
         let list = self.query.list_options()?;
         let revision = self.registry().store.revision();
-        let mut items = self
-            .registry()
-            .delete_collection(target, &ask, &options, &list)
-            .await?;
+        let mut items = self.registry().delete_collection(target, &ask, &options, &list).await?;
         if !target.resource.is_custom() {
             for item in &mut items {
                 let map = object::as_map(item);

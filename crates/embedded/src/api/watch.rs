@@ -182,10 +182,8 @@ impl WatchLines {
             let _ = kinds::decode(&target.version.schema, &mut bookmark);
         }
         if ends_initial {
-            object::meta_mut(&mut bookmark).insert(
-                "annotations".to_owned(),
-                json!({"k8s.io/initial-events-end": "true"}),
-            );
+            object::meta_mut(&mut bookmark)
+                .insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
         }
         bookmark
     }

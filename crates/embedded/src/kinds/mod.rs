@@ -55,4 +55,4 @@ mod webhooks;
 pub use decode::decode;
 pub use definitions::{definition, names as definition_names};
 pub use table::{alias_of, rows};
-pub(crate) use views::{answers_deleted_object, from_storage, stored_as, to_storage};
+pub(crate) use views::{answers_deleted_object, from_storage, has_subresource, stored_as, to_storage};

@@ -24,7 +24,10 @@ pub struct Resource {
 impl Resource {
     #[must_use]
     pub fn version(&self, name: &str) -> Option<&Version> {
-        self.row.versions.iter().find(|version| version.served && &*version.name == name)
+        self.row
+            .versions
+            .iter()
+            .find(|version| version.served && &*version.name == name)
     }
 
     /// The version that is stored.
@@ -111,7 +114,8 @@ impl Catalog {
     /// By kind, as owner references and bodies name it.
     #[must_use]
     pub fn of_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        self.iter().find(|resource| &*resource.row.group == group && &*resource.row.kind == kind)
+        self.iter()
+            .find(|resource| &*resource.row.group == group && &*resource.row.kind == kind)
     }
 
     /// The rows, as discovery and OpenAPI take them.

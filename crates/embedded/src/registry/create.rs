@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::admission::{Operation, Review};
 use crate::fault::{Fault, FieldError, Path, quote};
-use crate::fields::{self, Track};
 use crate::kinds::metadata;
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::row::{NameRule, Rules};
@@ -37,23 +36,11 @@ impl Registry {
         let asked_name = object::name(&object).to_owned();
         let base = object::text(&object, "generateName").to_owned();
         if asked_name.is_empty() && base.is_empty() {
-            let error = FieldError::required(
-                &Path::new("metadata.name"),
-                "name or generateName is required",
-            );
+            let error = FieldError::required(&Path::new("metadata.name"), "name or generateName is required");
             return Err(Fault::invalid(&target.subject(), "", &[error]));
         }
         self.stamp(target, &mut object);
-        let manager = Track {
-            old: None,
-            schema: &target.version.schema,
-            manager: &ask.manager,
-            subresource: "",
-            api_version: &target.api_version(),
-            ignored: ignored(target, &object),
-            now: self.clock.now(),
-        };
-        fields::track(manager, &mut object);
+        self.track(target, ask, None, &mut object);
         self.finish_create(target, ask, object, &mut warnings, &asked_name, &base)
             .await
     }
@@ -141,7 +128,12 @@ impl Registry {
         let now = self.clock.now();
         let uid = self.dice.uid();
         let meta = object::meta_mut(object);
-        for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        for field in [
+            "selfLink",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+        ] {
             meta.remove(field);
         }
         meta.insert("uid".to_owned(), uid.into());
@@ -191,12 +183,13 @@ impl Registry {
 
     /// Schema, list types and CEL of a custom resource.
     pub(super) fn check_custom(target: &Target, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        schema::check(
-            &target.version.schema,
-            target.resource.cel_of(&target.version.name),
-            object,
-            old,
-        )
+        let mut errors = schema::validate(&target.version.schema, object, old);
+        if let Some(rules) = target.resource.cel_of(&target.version.name) {
+            if errors.is_empty() {
+                errors.extend(rules.check(object, old));
+            }
+        }
+        errors
     }
 }
 
@@ -231,24 +224,6 @@ pub(super) fn place(target: &Target, object: &mut Value) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-/// Fields that this way of writing does not touch, so that nobody comes to own them by it: status for a main write of a
-/// kind that has the subresource, all but status for a write of status.
-pub(super) fn ignored(target: &Target, object: &Value) -> Vec<Vec<String>> {
-    if target.is_status() {
-        return object
-            .as_object()
-            .into_iter()
-            .flat_map(|map| map.keys())
-            .filter(|field| *field != "status" && (target.resource.is_custom() || *field != "metadata"))
-            .map(|field| vec![field.clone()])
-            .collect();
-    }
-    if target.version.has_status {
-        return vec![vec!["status".to_owned()]];
-    }
-    Vec::new()
 }
 
 impl Outcome {

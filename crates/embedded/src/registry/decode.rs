@@ -80,7 +80,10 @@ fn check_type(target: &Target, body: &Value) -> Result<(), Fault> {
     let expected = target.api_version();
     if target.resource.is_custom() {
         if kind.is_empty() {
-            return Err(Fault::bad_request(format!("Object 'Kind' is missing in '{}'", shown(body))));
+            return Err(Fault::bad_request(format!(
+                "Object 'Kind' is missing in '{}'",
+                shown(body)
+            )));
         }
         if api_version.is_empty() {
             return Err(Fault::bad_request(format!(

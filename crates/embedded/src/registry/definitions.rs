@@ -129,7 +129,11 @@ impl Registry {
     /// What the server says of a definition: which names it has, and whether it is served.
     fn definition_status(&self, definition: &Value) -> Value {
         let now = object::time(self.clock.now());
-        let names = definition.get("spec").and_then(|spec| spec.get("names")).cloned().unwrap_or_default();
+        let names = definition
+            .get("spec")
+            .and_then(|spec| spec.get("names"))
+            .cloned()
+            .unwrap_or_default();
         let conflict = self.name_conflict(definition);
         let mut status = definition.get("status").cloned().unwrap_or_else(|| json!({}));
         let condition = |kind: &str, good: bool, reason: &str, message: &str| {
@@ -184,9 +188,10 @@ impl Registry {
             .flatten()
             .filter_map(Value::as_str)
             .collect();
-        for other in catalog.iter().filter(|other| {
-            &*other.row.group == group && other.definition.as_deref() != Some(uid)
-        }) {
+        for other in catalog
+            .iter()
+            .filter(|other| &*other.row.group == group && other.definition.as_deref() != Some(uid))
+        {
             let row = &other.row;
             let mut taken = vec![&*row.plural, &*row.singular];
             taken.extend(row.short_names.iter().map(|name| &**name));
@@ -213,9 +218,12 @@ impl Registry {
 
 fn same_schemas(known: &Resource, row: &crate::registry::row::Row) -> bool {
     known.row.versions.len() == row.versions.len()
-        && known.row.versions.iter().zip(&row.versions).all(|(one, two)| {
-            one.name == two.name && one.storage == two.storage && one.schema == two.schema
-        })
+        && known
+            .row
+            .versions
+            .iter()
+            .zip(&row.versions)
+            .all(|(one, two)| one.name == two.name && one.storage == two.storage && one.schema == two.schema)
 }
 
 fn stored_versions(definition: &Value) -> Option<Value> {
@@ -246,7 +254,10 @@ pub(crate) fn put_condition(status: &mut Value, mut next: Value) {
     let Value::Array(conditions) = conditions else {
         return;
     };
-    match conditions.iter_mut().find(|found| found.get("type") == next.get("type")) {
+    match conditions
+        .iter_mut()
+        .find(|found| found.get("type") == next.get("type"))
+    {
         Some(found) => {
             if found.get("status") == next.get("status")
                 && let Some(time) = found.get("lastTransitionTime").cloned()

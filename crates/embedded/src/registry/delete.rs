@@ -90,11 +90,7 @@ impl Registry {
                 Err(Refused::Fault(fault)) => return Err(fault),
                 Err(Refused::Moved) if tried < TRIES => tried += 1,
                 Err(Refused::Moved) => {
-                    return Err(Fault::conflict(
-                        &target.plural(),
-                        &target.name,
-                        super::update::MOVED,
-                    ));
+                    return Err(Fault::conflict(&target.plural(), &target.name, super::update::MOVED));
                 }
             }
         }
@@ -118,7 +114,9 @@ impl Registry {
             ask,
         };
         self.admit_delete(&review).map_err(Refused::Fault)?;
-        self.validate(&review, None, &mut warnings).await.map_err(Refused::Fault)?;
+        self.validate(&review, None, &mut warnings)
+            .await
+            .map_err(Refused::Fault)?;
         let doom = self.doom(target, options, &old);
         let expect = Expect::Revision(entry.revision);
         let outcome = |object: Value, deleted: bool, warnings: Vec<String>| Outcome {
@@ -173,9 +171,7 @@ impl Registry {
         }
         let generation = object::generation(old);
         let meta = object::meta_mut(&mut new);
-        let moment = now
-            .saturating_add(SignedDuration::from_secs(graceful))
-            .unwrap_or(now);
+        let moment = now.saturating_add(SignedDuration::from_secs(graceful)).unwrap_or(now);
         if is_namespace {
             meta.insert("deletionTimestamp".to_owned(), object::time(now));
         } else {
@@ -241,7 +237,9 @@ enum Grace {
 /// O14: the request's grace, else the pod's own; none if nothing runs. A later delete may only shorten it.
 fn pod_grace(options: &DeleteOptions, pod: &Value) -> Grace {
     let own = object::at(pod, "spec.terminationGracePeriodSeconds").and_then(Value::as_i64);
-    let asked = options.grace_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let asked = options
+        .grace_seconds
+        .map(|seconds| if seconds < 0 { 1 } else { seconds });
     if object::is_deleting(pod) {
         let current = grace(pod);
         return match asked {
@@ -268,9 +266,9 @@ fn pod_grace(options: &DeleteOptions, pod: &Value) -> Grace {
 fn finalizers_for(options: &DeleteOptions, object: &Value) -> Vec<String> {
     let mut finalizers: Vec<String> = object::finalizers(object).map(str::to_owned).collect();
     let has = |finalizers: &[String], name: &str| finalizers.iter().any(|finalizer| finalizer == name);
-    let orphan = options.orphans().unwrap_or_else(|| {
-        options.propagation.is_none() && has(&finalizers, ORPHAN)
-    });
+    let orphan = options
+        .orphans()
+        .unwrap_or_else(|| options.propagation.is_none() && has(&finalizers, ORPHAN));
     let foreground = match options.propagation.as_deref() {
         Some(policy) => policy == "Foreground",
         None => options.orphan_dependents.is_none() && has(&finalizers, FOREGROUND),

@@ -14,6 +14,7 @@ mod decode;
 mod definitions;
 mod delete;
 pub mod object;
+mod owners;
 pub(crate) mod read;
 pub mod row;
 mod scale;

@@ -112,7 +112,10 @@ impl Registry {
             for (index, entry) in page.entries.into_iter().enumerate() {
                 let is_last = index + 1 == count && !page.more;
                 after = Some(entry.key.clone());
-                if options.selection.matches(self, target, &entry.value, entry.revision, &entry.key)? {
+                if options
+                    .selection
+                    .matches(self, target, &entry.value, entry.revision, &entry.key)?
+                {
                     entries.push(entry);
                 }
                 if entries.len() >= limit && !is_last {
@@ -161,7 +164,9 @@ impl Registry {
             .map_err(|error| self.list_fault(&error, revision, None))?;
         let mut entries = Vec::new();
         if let Some(entry) = found
-            && options.selection.matches(self, target, &entry.value, entry.revision, &entry.key)?
+            && options
+                .selection
+                .matches(self, target, &entry.value, entry.revision, &entry.key)?
         {
             entries.push(entry);
         }
@@ -227,7 +232,10 @@ pub(crate) fn parse_version(text: &str, path: &Path) -> Result<Option<Revision>,
     match text.parse() {
         Ok(revision) => Ok(Some(revision)),
         Err(_) => {
-            let why = format!("strconv.ParseUint: parsing {}: invalid syntax", crate::fault::quote(text));
+            let why = format!(
+                "strconv.ParseUint: parsing {}: invalid syntax",
+                crate::fault::quote(text)
+            );
             let error = FieldError::invalid(path, text, why);
             Err(Fault::bad_request(error.to_string()))
         }

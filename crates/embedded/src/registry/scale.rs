@@ -29,7 +29,10 @@ impl Registry {
             spec.insert("replicas".to_owned(), wanted.into());
         }
         let mut status = json!({"replicas": number(&paths.status_replicas)});
-        let selector = paths.selector.as_ref().and_then(|path| selector_text(object::at(object, path)?));
+        let selector = paths
+            .selector
+            .as_ref()
+            .and_then(|path| selector_text(object::at(object, path)?));
         if let Some(selector) = selector {
             object::as_map(&mut status).insert("selector".to_owned(), selector.into());
         }
@@ -100,7 +103,7 @@ impl Registry {
         let changed = match patch {
             Patch::Json(body) => crate::fields::json_patch(&live, body)?,
             Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply { applied: body, .. } => {
-                crate::fields::merge_patch(&live, body)
+                crate::fields::merge_patch(&live, body)?
             }
         };
         let mut scale = changed;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::fault::{Fault, quote};
-use crate::kinds::metadata;
+use crate::kinds::names;
 
 /// One requirement on labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,9 +221,12 @@ impl<'a> Reader<'a> {
 
     fn bound(&mut self, key: &str) -> Result<i64, String> {
         let value = self.value(key)?;
-        value
-            .parse()
-            .map_err(|_| format!("values[0][{key}]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer", quote(&value)))
+        value.parse().map_err(|_| {
+            format!(
+                "values[0][{key}]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
+                quote(&value)
+            )
+        })
     }
 
     fn values(&mut self, key: &str) -> Result<Vec<String>, String> {
@@ -265,14 +268,14 @@ impl Token {
 }
 
 fn check_key(key: &str) -> Result<(), String> {
-    match metadata::qualified_name_errors(key).first() {
+    match names::label_key(key).first() {
         Some(why) => Err(format!("key: Invalid value: {}: {why}", quote(key))),
         None => Ok(()),
     }
 }
 
 fn check_value(key: &str, value: &str) -> Result<(), String> {
-    match metadata::label_value_errors(value).first() {
+    match names::label_value(value).first() {
         Some(why) => Err(format!("values[0][{key}]: Invalid value: {}: {why}", quote(value))),
         None => Ok(()),
     }
@@ -417,7 +420,16 @@ mod tests {
         ] {
             assert_eq!(LabelSelector::parse(text).unwrap().matches(&web), expected, "{text}");
         }
-        for text in ["app in", "app in (a", "=x", "app=web,", "a b", "app=web tier", "-x=1", "a=-b-"] {
+        for text in [
+            "app in",
+            "app in (a",
+            "=x",
+            "app=web,",
+            "a b",
+            "app=web tier",
+            "-x=1",
+            "a=-b-",
+        ] {
             assert_eq!(LabelSelector::parse(text).unwrap_err().code, 400, "{text}");
         }
     }

@@ -9,7 +9,9 @@ use crate::registry::{DeleteOptions, Patch, Registry, object};
 impl Registry {
     /// POST of `pods/NAME/binding`: the pod goes to a node, once.
     pub(crate) async fn bind(&self, target: &Target, ask: &Ask, binding: &Value) -> Result<Value, Fault> {
-        let node = object::at(binding, "target.name").and_then(Value::as_str).unwrap_or_default();
+        let node = object::at(binding, "target.name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if node.is_empty() {
             return Err(Fault::bad_request("a binding needs target.name, the node's name"));
         }
@@ -20,12 +22,21 @@ impl Registry {
         let Some((entry, pod)) = self.live(&whole, &whole.key())? else {
             return Err(target.not_found());
         };
-        let bound = object::at(&pod, "spec.nodeName").and_then(Value::as_str).unwrap_or_default();
+        let bound = object::at(&pod, "spec.nodeName")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if !bound.is_empty() {
             return Err(Fault::conflict(
-                &crate::fault::Subject { group: String::new(), kind: "pods/binding".to_owned() },
+                &crate::fault::Subject {
+                    group: String::new(),
+                    kind: "pods/binding".to_owned(),
+                },
                 &target.name,
-                &format!("pod {} is already assigned to node {}", target.name, crate::fault::quote(bound)),
+                &format!(
+                    "pod {} is already assigned to node {}",
+                    target.name,
+                    crate::fault::quote(bound)
+                ),
             ));
         }
         let mut new = pod.clone();
@@ -38,12 +49,16 @@ impl Registry {
         );
         object::as_map(&mut new).insert("status".to_owned(), status);
         if let Some(annotations) = object::meta(binding).get("annotations").and_then(Value::as_object) {
-            let into = object::field_mut(object::field_value(&mut new, "metadata"), "annotations");
+            let into = object::field_mut(
+                object::as_map(&mut new).entry("metadata").or_insert(Value::Null),
+                "annotations",
+            );
             for (key, value) in annotations {
                 into.insert(key.clone(), value.clone());
             }
         }
-        self.write_direct(&whole, ask, &entry, &new).await?;
+        let _ = ask;
+        self.write_direct(&whole, &entry, &new).await?;
         Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
     }
 

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use crate::admission::{Operation, Review};
 use crate::fault::{Fault, FieldError, Path, quote};
-use crate::fields::{self, Apply, Track};
+use crate::fields;
 use crate::kinds::metadata;
 use crate::registry::ask::{Ask, Outcome, Target};
-use crate::registry::create::{check_metadata, ignored, place};
+use crate::registry::create::{check_metadata, place};
 use crate::registry::row::{NameRule, Rules};
 use crate::registry::{Refused, Registry, TRIES, object};
 use crate::store::{Change, Entry, Expect};
@@ -87,17 +87,7 @@ impl Registry {
         let null = Value::Null;
         let changed = match patch {
             Patch::Apply { applied, force } => {
-                let object = fields::apply(&Apply {
-                    live,
-                    applied,
-                    schema,
-                    manager: &ask.manager,
-                    subresource: target.subresource.as_deref().unwrap_or_default(),
-                    api_version: &target.api_version(),
-                    force: *force,
-                    ignored: ignored(target, applied),
-                    now: self.clock.now(),
-                })?;
+                let object = self.merge_applied(target, ask, live, applied, *force)?;
                 let object = Self::decode(target, object, Vec::new(), &ask.lenient(), &mut Vec::new())?;
                 return Ok(Made {
                     object,
@@ -105,7 +95,7 @@ impl Registry {
                 });
             }
             Patch::Json(body) => fields::json_patch(live.unwrap_or(&null), body)?,
-            Patch::Merge(body) => fields::merge_patch(live.unwrap_or(&null), body),
+            Patch::Merge(body) => fields::merge_patch(live.unwrap_or(&null), body)?,
             Patch::Strategic(body) => fields::strategic_merge(live.unwrap_or(&null), body, schema)?,
         };
         let changed = Self::decode(target, changed, Vec::new(), ask, warnings)?;
@@ -172,9 +162,7 @@ impl Registry {
             place(target, &mut object)?;
             self.stamp_applied(target, &mut object);
             let name = target.name.clone();
-            return self
-                .finish_create(target, ask, object, &mut warnings, &name, "")
-                .await;
+            return self.finish_create(target, ask, object, &mut warnings, &name, "").await;
         }
         let mut object = made.object;
         object::meta_mut(&mut object).remove("resourceVersion");
@@ -201,16 +189,7 @@ impl Registry {
             return Err(Refused::Fault(uid_conflict(target, uid, object::text(old, "uid"))));
         }
         if !is_tracked {
-            let track = Track {
-                old: Some(old),
-                schema: &target.version.schema,
-                manager: &ask.manager,
-                subresource: target.subresource.as_deref().unwrap_or_default(),
-                api_version: &target.api_version(),
-                ignored: ignored(target, &new),
-                now: self.clock.now(),
-            };
-            fields::track(track, &mut new);
+            self.track(target, ask, Some(old), &mut new);
         }
         let review = Review {
             operation: Operation::Update,
@@ -222,7 +201,7 @@ impl Registry {
         self.admit(&review, &mut new, warnings).await.map_err(Refused::Fault)?;
         Self::prepare_update(target, &mut new, old);
         Self::check_update(target, &new, old, warnings).map_err(Refused::Fault)?;
-        fields::keep_times(&mut new, old);
+        fields::keep_times(old, &mut new);
         self.validate(&review, Some(&new), warnings)
             .await
             .map_err(Refused::Fault)?;
@@ -267,9 +246,7 @@ impl Registry {
             Rules::Custom => false,
         };
         match object::revision(new)? {
-            Some(revision) if revision != entry.revision => {
-                Err(Fault::conflict(&target.plural(), &target.name, MOVED))
-            }
+            Some(revision) if revision != entry.revision => Err(Fault::conflict(&target.plural(), &target.name, MOVED)),
             None if !unconditional => {
                 let error = FieldError::invalid(
                     &Path::new("metadata.resourceVersion"),
@@ -415,6 +392,19 @@ impl Ask {
 }
 
 impl Registry {
+    /// A write of ours over what was just read, beyond what a client may do.
+    pub(super) async fn write_direct(&self, target: &Target, entry: &Entry, new: &Value) -> Result<(), Fault> {
+        let stored = Self::store_form(&target.resource, new)?;
+        match self
+            .commit(entry.key.clone(), Expect::Revision(entry.revision), Change::Put(stored))
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(Refused::Fault(fault)) => Err(fault),
+            Err(Refused::Moved) => Err(Fault::conflict(&target.plural(), &target.name, MOVED)),
+        }
+    }
+
     fn stamp_applied(&self, target: &Target, object: &mut Value) {
         object::meta_mut(object).insert("name".to_owned(), target.name.clone().into());
         self.stamp(target, object);

@@ -154,13 +154,10 @@ impl Watch {
             version.unwrap_or_else(|| registry.store.revision())
         };
         let prefix = self.target.resource.prefix(self.target.namespace.as_deref());
-        let watcher = registry
-            .store
-            .watch(prefix, from)
-            .map_err(|error| match error {
-                ReadError::Compacted { floor } => Fault::expired(format!("too old resource version: {from} ({floor})")),
-                ReadError::Future { .. } => read_fault(&error, from),
-            })?;
+        let watcher = registry.store.watch(prefix, from).map_err(|error| match error {
+            ReadError::Compacted { floor } => Fault::expired(format!("too old resource version: {from} ({floor})")),
+            ReadError::Future { .. } => read_fault(&error, from),
+        })?;
         self.watcher = Some(watcher);
         Ok(())
     }

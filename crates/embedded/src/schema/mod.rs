@@ -9,9 +9,11 @@
 
 pub mod cel;
 mod check;
+pub mod crd;
 mod default;
 mod field_path;
 mod format;
+pub mod jsonpath;
 mod listtype;
 mod metadata;
 mod names;

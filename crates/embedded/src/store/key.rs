@@ -34,7 +34,7 @@ impl Key {
     }
 
     /// A key as it was written to disk; `None` when it does not have four parts.
-    pub(super) fn parse(text: &str) -> Option<Key> {
+    pub fn parse(text: &str) -> Option<Key> {
         let mut parts = text.split('/');
         let whole = (0..4).all(|_| parts.next().is_some_and(|part| !part.is_empty())) && parts.next().is_none();
         whole.then(|| Key(text.into()))

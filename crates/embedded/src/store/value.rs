@@ -62,13 +62,22 @@ impl Value {
 
     /// Appends the object with its resourceVersion: the one copy that a read makes.
     pub fn write_to(&self, out: &mut Vec<u8>, revision: Revision) {
+        self.write_from(0, out, revision);
+    }
+
+    /// The same without the first bytes but for the opening brace: a list of a built-in kind leaves out each object's
+    /// type. `skip` ends before the metadata.
+    pub fn write_from(&self, skip: usize, out: &mut Vec<u8>, revision: Revision) {
         let (before, after) = self
             .json
             .split_at_checked(self.splice as usize)
             .unwrap_or((&self.json, &[]));
         // 42: the longest field, with a u64 of 20 digits.
         out.reserve(self.json.len() + 42);
-        out.extend_from_slice(before);
+        if skip > 0 {
+            out.push(b'{');
+        }
+        out.extend_from_slice(before.get(skip..).unwrap_or(before));
         out.extend_from_slice(b"\"resourceVersion\":\"");
         out.extend_from_slice(revision.to_string().as_bytes());
         out.extend_from_slice(if after.first() == Some(&b'}') { b"\"" } else { b"\"," });
