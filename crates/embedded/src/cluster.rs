@@ -96,6 +96,11 @@ impl Cluster {
         ApiService::guarded(self.server.clone())
     }
 
+    /// Forgets all history: whoever watches from before must list anew.
+    pub fn compact_now(&self) {
+        self.server.registry.store.forget();
+    }
+
     /// A client in this process, in the namespace `default`.
     #[must_use]
     pub fn client(&self) -> kube::Client {

@@ -367,8 +367,23 @@ impl Store {
 
     /// Forgets history that [`Retention`] does not ask to keep. The owner of the clock calls it each minute.
     pub fn compact(&self, now: Timestamp) {
+        self.compact_by(&self.shared.options.retention, now);
+    }
+
+    /// Drops all history: a watch or a list from before has to begin anew. For tests of exactly that.
+    pub fn forget(&self) {
+        let nothing = Retention {
+            keep_seconds: 0,
+            min_revisions: 0,
+            max_revisions: 0,
+            max_old_bytes: 0,
+        };
+        self.compact_by(&nothing, Timestamp::MAX);
+    }
+
+    fn compact_by(&self, retention: &Retention, now: Timestamp) {
         let mut state = self.shared.write();
-        let compacted = Arc::make_mut(&mut state.tree).compact(&self.shared.options.retention, now);
+        let compacted = Arc::make_mut(&mut state.tree).compact(retention, now);
         // The file follows in its own time: until then it only holds more than is needed.
         if let (Some(compacted), Some(queue)) = (compacted, &self.shared.queue) {
             queue.compact(compacted);
