@@ -111,7 +111,10 @@ impl Answer {
         };
         put(&AUDIT_ID, audit_id);
         put(&CACHE_CONTROL, "no-cache, private");
-        put(&CONTENT_TYPE, &self.content_type);
+        // What did not change has no content.
+        if self.code != 304 {
+            put(&CONTENT_TYPE, &self.content_type);
+        }
         for warning in &self.warnings {
             put(&WARNING, &warning_text(warning));
         }

@@ -93,6 +93,12 @@ impl Server {
                 }
             }
             Route::Group(group) => kept(group, json, &|| discovery::group(&rows(), group)),
+            Route::GroupVersion { group, version }
+                if !catalog.has_version(group, version)
+                    && catalog.iter().any(|resource| &*resource.row.group == *group) =>
+            {
+                Err(nothing_there())
+            }
             Route::GroupVersion { group, version } => kept(&format!("{group}/{version}"), json, &|| {
                 discovery::resource_list(&rows(), group, version)
             }),
@@ -184,6 +190,13 @@ fn health(path: &str, query: &Query) -> Answer {
         return Answer::text(200, format!("[+]ping ok\n[+]store ok\n{name} check passed\n"));
     }
     Answer::text(200, "ok")
+}
+
+/// A resource that is not served, in a group that is.
+pub(super) fn nothing_there() -> Fault {
+    let mut fault = Fault::new(404, "NotFound", "the server could not find the requested resource");
+    fault.details = Some(serde_json::Map::new());
+    fault
 }
 
 /// What the reference says of a path it does not know: no `Status`, since nothing Kubernetes is there.

@@ -29,6 +29,7 @@ use http::{Method, Request, Response};
 use http_body::Body;
 
 pub use body::ApiBody;
+pub(crate) use twice::keys as duplicate_keys;
 
 use crate::api::answer::Answer;
 pub(crate) use crate::api::documents::Documents;

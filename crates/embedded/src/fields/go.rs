@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// `map[a:1 b:[x y]]`
-pub(super) fn plain(value: &Value) -> String {
+pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),

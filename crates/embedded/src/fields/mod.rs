@@ -30,6 +30,7 @@ pub use conflicts::{Conflict, Conflicts};
 pub use element::Element;
 pub use fields_v1::NotFields;
 pub use json_patch::{json_patch, merge_patch};
+pub(crate) use go::plain as go_text;
 pub use managed::Operation;
 pub use set::Set;
 pub use strategic::strategic_merge;

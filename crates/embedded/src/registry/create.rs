@@ -132,7 +132,6 @@ impl Registry {
             "selfLink",
             "deletionTimestamp",
             "deletionGracePeriodSeconds",
-            "generation",
         ] {
             meta.remove(field);
         }
