@@ -147,7 +147,9 @@ impl Watcher {
         let line = tree.line(pending).cloned();
         self.cursor = pending;
         // The hub said nothing of later lines while one was pending.
-        let next = tree.next_line(&self.seat.prefix, pending + 1).map_or(0, |line| line.revision);
+        let next = tree
+            .next_line(&self.seat.prefix, pending + 1)
+            .map_or(0, |line| line.revision);
         self.seat.pending.store(next, Ordering::Release);
         line.map(Ok)
     }
