@@ -67,3 +67,23 @@ pub(super) fn syntax(value: &Value) -> String {
         other => other.to_string(),
     }
 }
+
+/// JSON as Go's encoder writes it: what HTML could take for its own is escaped.
+pub(super) fn json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        match letter {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            other => out.push(other),
+        }
+    }
+    out
+}

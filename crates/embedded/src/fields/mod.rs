@@ -16,6 +16,7 @@ mod element;
 mod fields_v1;
 mod go;
 mod json_patch;
+mod last_applied;
 mod managed;
 mod merge;
 mod set;
