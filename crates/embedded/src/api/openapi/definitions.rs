@@ -96,15 +96,29 @@ fn adjust(all: &mut BTreeMap<String, Value>) {
             schema.insert("format".into(), format.into());
         }
     }
-    // k8s-openapi's objects always have metadata; a client may leave it out.
-    for schema in all.values_mut().filter_map(Value::as_object_mut) {
-        if let Some(Value::Array(required)) = schema.get_mut("required") {
-            required.retain(|field| field != "metadata");
-            if required.is_empty() {
-                schema.remove("required");
-            }
+    // k8s-openapi's objects always have metadata; a client may leave it out, except for an old event.
+    for (name, schema) in all.iter_mut() {
+        let kept = name == "io.k8s.api.core.v1.Event";
+        unrequire(schema, |field| field == "metadata" && !kept);
+    }
+    for kind in [
+        "ConfigMapEnvSource",
+        "ConfigMapKeySelector",
+        "ConfigMapProjection",
+        "ConfigMapVolumeSource",
+        "LocalObjectReference",
+        "SecretEnvSource",
+        "SecretKeySelector",
+        "SecretProjection",
+    ] {
+        if let Some(schema) = all.get_mut(&name("", "v1", kind)) {
+            unrequire(schema, |field| field == "name");
         }
     }
+    if let Some(Value::Object(event)) = all.get_mut("io.k8s.api.events.v1.Event") {
+        event.insert("required".into(), json!(["eventTime"]));
+    }
+    super::enums::add(all);
     if let Some(Value::Object(owner)) = all.get_mut("io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference") {
         owner.insert("x-kubernetes-map-type".into(), "atomic".into());
     }
@@ -142,6 +156,18 @@ fn adjust(all: &mut BTreeMap<String, Value>) {
             .and_then(|schema| schema.pointer_mut(&format!("/properties/{field}")));
         if let (Some(Value::Object(property)), Value::Object(facts)) = (property, facts) {
             property.extend(facts);
+        }
+    }
+}
+
+fn unrequire(schema: &mut Value, optional: impl Fn(&str) -> bool) {
+    let Value::Object(schema) = schema else {
+        return;
+    };
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.retain(|field| !field.as_str().is_some_and(&optional));
+        if required.is_empty() {
+            schema.remove("required");
         }
     }
 }

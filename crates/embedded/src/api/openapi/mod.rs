@@ -5,8 +5,10 @@
 //! for and kept until one of its rows is another; the index costs no document, since a document's hash is computed
 //! from what goes into it.
 
+mod actions;
 mod custom;
 mod definitions;
+mod enums;
 mod facts;
 mod parameters;
 mod paths;
@@ -20,7 +22,7 @@ use bytes::Bytes;
 use ring::digest::{SHA512, digest};
 use serde_json::{Map, Value, json};
 
-use super::discovery::{self, group_version, hex};
+use super::discovery::{self, hex};
 use crate::registry::row::{Row, Rules, Version};
 use crate::schema::Schema;
 
@@ -67,8 +69,7 @@ impl Documents {
             .map(|(group, version)| {
                 let path = path_of(group, version);
                 let hash = hash(&rows_of(rows, group, version), version);
-                let address = format!("/openapi/v3/{path}?hash={hash}");
-                (path, json!({"serverRelativeURL": address}))
+                (path, json!({"serverRelativeURL": address(group, version, &hash)}))
             })
             .collect();
         json!({"paths": paths})
@@ -212,17 +213,8 @@ fn add_kind(schemas: &mut BTreeMap<String, Value>, row: &Row, version: &Version)
     }
 }
 
-/// What the answers say of themselves; the index has its own.
-pub const CONTENT_TYPE: &str = "application/json";
-
 /// The address of a document with its hash: a request with another hash is sent here.
 #[must_use]
 pub fn address(group: &str, version: &str, hash: &str) -> String {
     format!("/openapi/v3/{}?hash={hash}", path_of(group, version))
-}
-
-/// For messages and tags: `apps/v1`.
-#[must_use]
-pub fn title(group: &str, version: &str) -> String {
-    group_version(group, version)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::actions::{Action, camel, capital, tag};
 use super::definitions::{DELETE_OPTIONS, PATCH, RESOURCE_LIST, STATUS, reference};
 use super::{component, definitions, parameters};
 use crate::api::discovery::subresources::{ResponseKind, Subresource, subresources};
@@ -59,19 +60,6 @@ pub fn of(row: &Row, version: &Version, uses: &mut BTreeSet<String>) -> Vec<(Str
         paths.push((path, path_item(kind.subresource(sub), scope)));
     }
     paths
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
-    List,
-    Create,
-    DeleteCollection,
-    Read,
-    Replace,
-    Delete,
-    Patch,
-    /// A stream, by either method.
-    Connect(&'static str),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -336,50 +324,6 @@ impl Kind<'_> {
     }
 }
 
-impl Action {
-    /// The verb of a row that allows it.
-    fn verb(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Create | Self::Connect(_) => "create",
-            Self::DeleteCollection => "deletecollection",
-            Self::Read => "get",
-            Self::Replace => "update",
-            Self::Delete => "delete",
-            Self::Patch => "patch",
-        }
-    }
-
-    /// `x-kubernetes-action`.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Create => "post",
-            Self::Replace => "put",
-            Self::Connect(_) => "connect",
-            other => other.verb(),
-        }
-    }
-
-    fn method(self) -> &'static str {
-        match self {
-            Self::List | Self::Read => "get",
-            Self::Create => "post",
-            Self::Replace => "put",
-            Self::Delete | Self::DeleteCollection => "delete",
-            Self::Patch => "patch",
-            Self::Connect(method) => method,
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Replace => "replace",
-            Self::Patch => "partially update",
-            _ => "read",
-        }
-    }
-}
-
 /// Most kinds' deletion is answered with a `Status`; a few, for old reasons, with the object.
 fn is_answered_with_itself(row: &Row) -> bool {
     matches!(
@@ -434,29 +378,4 @@ fn content(schema: &Value, types: &[&str]) -> Value {
         .map(|media| ((*media).to_owned(), json!({"schema": schema})))
         .collect::<Map<String, Value>>()
         .into()
-}
-
-/// `AppsV1`, `RbacAuthorizationV1`, `BExampleOrgV1`.
-fn camel(group: &str, version: &str) -> String {
-    let group = match group {
-        "" => "core",
-        group => group.strip_suffix(".k8s.io").unwrap_or(group),
-    };
-    let words: String = group.split(['.', '-']).map(capital).collect();
-    format!("{words}{}", capital(version))
-}
-
-/// `apps_v1`, `rbacAuthorization_v1`.
-fn tag(group: &str, version: &str) -> String {
-    let camel = camel(group, "");
-    let mut letters = camel.chars();
-    let first = letters.next().map(|first| first.to_ascii_lowercase());
-    let group: String = first.into_iter().chain(letters).collect();
-    format!("{group}_{version}")
-}
-
-fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    let first = letters.next().map(|first| first.to_ascii_uppercase());
-    first.into_iter().chain(letters).collect()
 }

@@ -62,10 +62,6 @@ fn deployment() -> Schema {
     };
     let protocol = Schema {
         default: Some("TCP".into()),
-        bounds: Some(Box::new(Bounds {
-            allowed: vec!["SCTP".into(), "TCP".into(), "UDP".into()],
-            ..Bounds::default()
-        })),
         ..node(Type::String)
     };
     let port = Schema {
