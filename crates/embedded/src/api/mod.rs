@@ -9,6 +9,7 @@ mod body;
 pub mod discovery;
 mod documents;
 mod negotiate;
+pub mod openapi;
 mod protobuf;
 mod query;
 mod reviews;
