@@ -80,6 +80,7 @@ impl Cluster {
                 registry,
                 security: Security::new(secrets),
                 documents: crate::api::Documents::default(),
+                openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
             }),
         })
     }

@@ -178,7 +178,11 @@ pub(crate) fn json_error(bytes: &[u8], why: &serde_json::Error) -> String {
                 Some(b'f') => "false",
                 _ => "null",
             };
-            let expected = word.as_bytes().get(why.column().saturating_sub(start + 1)).copied().unwrap_or(b'?');
+            let expected = word
+                .as_bytes()
+                .get(why.column().saturating_sub(start + 1))
+                .copied()
+                .unwrap_or(b'?');
             format!(
                 "invalid character '{}' in literal {word} (expecting '{}')",
                 char::from(byte),

@@ -47,6 +47,7 @@ pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) security: Security,
     pub(crate) documents: Documents,
+    pub(crate) openapi: openapi::Documents,
 }
 
 /// The API. Clones are the same server.

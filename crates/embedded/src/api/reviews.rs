@@ -135,7 +135,9 @@ fn check_access(target: &Target, kind: &str, review: &Value) -> Result<(), Fault
     };
     let mut errors = Vec::new();
     if has("resourceAttributes") == has("nonResourceAttributes") {
-        let value = object::at(review, "spec.resourceAttributes").cloned().unwrap_or_default();
+        let value = object::at(review, "spec.resourceAttributes")
+            .cloned()
+            .unwrap_or_default();
         errors.push(FieldError::invalid(
             &spec.field("resourceAttributes"),
             value,

@@ -73,7 +73,9 @@ impl Call<'_> {
             (&Method::POST, None) if is_collection => self.create(target, body).await,
             (&Method::PUT, None | Some("status" | "finalize")) if !is_collection => self.replace(target, body).await,
             (&Method::PATCH, None | Some("status")) if !is_collection => self.patch(target, body).await,
-            (&Method::DELETE, None) if is_collection && row.verbs.contains(&"deletecollection") => self.delete_collection(target, body).await,
+            (&Method::DELETE, None) if is_collection && row.verbs.contains(&"deletecollection") => {
+                self.delete_collection(target, body).await
+            }
             (&Method::DELETE, None) if !is_collection => self.delete(target, body).await,
             (&Method::GET, Some("scale")) => {
                 let scale = self.registry().get_scale(target)?;
@@ -358,10 +360,7 @@ impl Call<'_> {
     {
         let ask = self.ask("UpdateOptions")?;
         let parsed = self.read(body).await?;
-        let outcome = self
-            .registry()
-            .replace(target, &ask, parsed)
-            .await?;
+        let outcome = self.registry().replace(target, &ask, parsed).await?;
         let code = if outcome.created { 201 } else { 200 };
         self.written(target, &ask, code, outcome).await
     }

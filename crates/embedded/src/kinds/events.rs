@@ -70,7 +70,12 @@ const FIELDS: &[Field] = &[
     ("source", |event| {
         let source = either(event, "source", "deprecatedSource");
         let component = text(source, "component");
-        if component.is_empty() { reporter(event) } else { component }.to_owned()
+        if component.is_empty() {
+            reporter(event)
+        } else {
+            component
+        }
+        .to_owned()
     }),
     ("type", |event| text(event, "type").to_owned()),
 ];
@@ -84,7 +89,9 @@ fn involved(event: &Value) -> &Value {
 }
 
 fn reporter(event: &Value) -> &str {
-    either(event, "reportingComponent", "reportingController").as_str().unwrap_or_default()
+    either(event, "reportingComponent", "reportingController")
+        .as_str()
+        .unwrap_or_default()
 }
 
 /// An events.k8s.io/v1 Event as core/v1.
@@ -106,7 +113,10 @@ fn renamed(event: &Value, version: &str, names: [(&str, &str); NAMES.len()]) -> 
     let mut result: Map<String, Value> = map
         .iter()
         .map(|(key, value)| {
-            let name = names.iter().find(|(from, _)| from == key).map_or(key.as_str(), |(_, to)| to);
+            let name = names
+                .iter()
+                .find(|(from, _)| from == key)
+                .map_or(key.as_str(), |(_, to)| to);
             (name.to_owned(), value.clone())
         })
         .collect();
@@ -179,7 +189,12 @@ fn check_either(errors: &mut Errors, event: &Value, reporter: &str) {
         }
         at_most(errors, event, "message", MOST_NOTE);
     }
-    invalid(errors, &Path::new("namespace"), namespace, names::dns_subdomain(namespace));
+    invalid(
+        errors,
+        &Path::new("namespace"),
+        namespace,
+        names::dns_subdomain(namespace),
+    );
 }
 
 fn at_most(errors: &mut Errors, event: &Value, field: &str, most: usize) {

@@ -54,7 +54,10 @@ fn check_access(errors: &mut Errors, spec: &Value, about_somebody: bool) {
 
 fn check_meta(errors: &mut Errors, review: &Value, namespaced: bool) {
     let meta = review.get("metadata").and_then(Value::as_object);
-    let named = meta.into_iter().flatten().any(|(key, _)| key != "managedFields" && !(namespaced && key == "namespace"));
+    let named = meta
+        .into_iter()
+        .flatten()
+        .any(|(key, _)| key != "managedFields" && !(namespaced && key == "namespace"));
     if named {
         let words = if namespaced {
             "must be empty except for namespace"

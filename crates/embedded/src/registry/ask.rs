@@ -51,7 +51,11 @@ impl Target {
         } else {
             String::new()
         };
-        let namespace = self.namespace.as_ref().map(|name| format!("{name}/")).unwrap_or_default();
+        let namespace = self
+            .namespace
+            .as_ref()
+            .map(|name| format!("{name}/"))
+            .unwrap_or_default();
         format!("/registry/{group}{}/{namespace}{}", row.plural, self.name)
     }
 

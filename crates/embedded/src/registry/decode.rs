@@ -12,14 +12,14 @@ use crate::schema;
 
 impl Registry {
     /// The body as an object of the target's kind and version, defaults filled in.
-    pub(crate) fn decode(
-        target: &Target,
-        body: Parsed,
-        ask: &Ask,
-        warnings: &mut Vec<String>,
-    ) -> Result<Value, Fault> {
+    pub(crate) fn decode(target: &Target, body: Parsed, ask: &Ask, warnings: &mut Vec<String>) -> Result<Value, Fault> {
         check_type(target, &body.value)?;
-        let given = body.value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let given = body
+            .value
+            .get("kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
         Self::decode_or(target, body, ask, warnings).map_err(|why| {
             let row = &target.resource.row;
             let kind = if given.is_empty() { &*row.kind } else { &given };

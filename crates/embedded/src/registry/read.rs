@@ -194,7 +194,9 @@ impl Registry {
                 _ => Ok((None, None)),
             };
         }
-        let wrong = || Fault::bad_request("invalid continue token: continue key is not valid: it was not given out by this server");
+        let wrong = || {
+            Fault::bad_request("invalid continue token: continue key is not valid: it was not given out by this server")
+        };
         let bytes = BASE64_URL_SAFE_NO_PAD
             .decode(options.token.trim_end_matches('='))
             .map_err(|_| wrong())?;

@@ -36,12 +36,7 @@ struct Made {
 
 impl Registry {
     /// PUT.
-    pub(crate) async fn replace(
-        &self,
-        target: &Target,
-        ask: &Ask,
-        body: Parsed,
-    ) -> Result<Outcome, Fault> {
+    pub(crate) async fn replace(&self, target: &Target, ask: &Ask, body: Parsed) -> Result<Outcome, Fault> {
         let mut warnings = Vec::new();
         let new = Self::decode(target, body, ask, &mut warnings)?;
         let name = object::name(&new);
@@ -105,8 +100,8 @@ impl Registry {
             Patch::Strategic(body) => fields::strategic_merge(live.unwrap_or(&null), body, schema)?,
         };
         let shown = changed.clone();
-        let changed = Self::decode_or(target, changed.into(), ask, warnings)
-            .map_err(|why| undecodable(patch, &shown, &why))?;
+        let changed =
+            Self::decode_or(target, changed.into(), ask, warnings).map_err(|why| undecodable(patch, &shown, &why))?;
         let name = object::name(&changed);
         if name != target.name {
             return Err(name_mismatch(name, &target.name));

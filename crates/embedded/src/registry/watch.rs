@@ -287,7 +287,11 @@ fn check_options(options: &WatchOptions) -> Result<(), Fault> {
             ));
         }
         if options.version_match != WANTED {
-            errors.push(FieldError::not_supported(&path, options.version_match.as_str(), &[WANTED]));
+            errors.push(FieldError::not_supported(
+                &path,
+                options.version_match.as_str(),
+                &[WANTED],
+            ));
         }
     }
     if errors.is_empty() {

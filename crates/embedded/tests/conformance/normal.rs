@@ -123,7 +123,12 @@ impl Normaliser {
                     // They stand in the order of their times, which are hidden.
                     "managedFields" => elements.sort_by_key(|entry| {
                         let text = |key| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-                        (text("operation"), text("manager"), text("subresource"), text("apiVersion"))
+                        (
+                            text("operation"),
+                            text("manager"),
+                            text("subresource"),
+                            text("apiVersion"),
+                        )
                     }),
                     "columnDefinitions" => {
                         let columns = elements.iter_mut().filter_map(Value::as_object_mut);

@@ -227,7 +227,7 @@ fn publish_bounds(bounds: &Bounds, value: &mut Map<String, Value>) {
         }
     }
     if let Some(pattern) = &bounds.pattern {
-        value.insert("pattern".into(), (&**pattern).into());
+        value.insert("pattern".into(), pattern.as_str().into());
     }
     if !bounds.allowed.is_empty() {
         value.insert("enum".into(), bounds.allowed.clone().into());
