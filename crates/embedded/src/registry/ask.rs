@@ -32,7 +32,14 @@ impl Target {
     }
 
     pub(crate) fn subject(&self) -> Subject {
-        self.resource.row.subject()
+        match crate::kinds::stored_as(&self.resource.row) {
+            // A view speaks of what it shows.
+            Some((group, _)) => Subject {
+                group: group.to_owned(),
+                kind: self.resource.row.kind.to_string(),
+            },
+            None => self.resource.row.subject(),
+        }
     }
 
     pub(crate) fn plural(&self) -> Subject {

@@ -39,6 +39,11 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> Result<Value, String> {
         let Parsed { mut value, text } = body;
+        // An empty list is how managedFields are cleared; an empty list is also what is not written.
+        let clears = object::meta(&value)
+            .get("managedFields")
+            .and_then(Value::as_array)
+            .is_some_and(Vec::is_empty);
         check_kind(target, &value)?;
         let asks = ask.validation != FieldValidation::Ignore;
         let schema = &target.version.schema;
@@ -66,6 +71,9 @@ impl Registry {
                 report(findings, ask, warnings)?;
                 schema::default(schema, &mut value);
             }
+        }
+        if clears {
+            object::meta_mut(&mut value).insert("managedFields".to_owned(), Value::Array(Vec::new()));
         }
         // Who leaves the type out means the path's.
         let map = object::as_map(&mut value);

@@ -87,6 +87,7 @@ impl Registry {
         let null = Value::Null;
         let changed = match patch {
             Patch::Apply { applied, force } => {
+                check_applied(target, applied)?;
                 let object = self.merge_applied(target, ask, live, applied, *force)?;
                 let object = Self::decode(target, object.into(), &ask.lenient(), &mut Vec::new())?;
                 return Ok(Made {
@@ -161,7 +162,10 @@ impl Registry {
         if made.is_tracked {
             let uid = object::text(&made.object, "uid");
             if !uid.is_empty() {
-                return Err(uid_conflict(target, uid, ""));
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(Fault::conflict(&target.plural(), &target.name, &why));
             }
             let mut object = made.object;
             if !object::text(&object, "resourceVersion").is_empty() {
@@ -276,6 +280,8 @@ impl Registry {
         };
         if target.is_status() {
             keep_all_but_status(target, new, old);
+        } else if target.subresource.as_deref() == Some("finalize") {
+            keep(new, old, "status");
         } else {
             if target.version.has_status {
                 keep(new, old, "status");
@@ -334,6 +340,24 @@ impl Registry {
             Err(Fault::invalid(&target.subject(), &target.name, &errors))
         }
     }
+}
+
+/// An apply says whole what it is about.
+fn check_applied(target: &Target, applied: &Value) -> Result<(), Fault> {
+    let text = |field: &str| applied.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let expected = target.api_version();
+    if api_version != expected || kind != &*target.resource.row.kind {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        return Err(Fault::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={kind}"
+        )));
+    }
+    let name = object::name(applied);
+    if !name.is_empty() && name != target.name {
+        return Err(name_mismatch(name, &target.name));
+    }
+    Ok(())
 }
 
 /// What a patch leads to is no object of the kind.
@@ -407,7 +431,14 @@ fn keep_all_but_status(target: &Target, new: &mut Value, old: &Value) {
             None => meta.remove("managedFields"),
         };
     } else {
+        let labels = object::meta(old).get("labels").cloned();
         *meta = new_meta;
+        if (&*target.resource.row.group, &*target.resource.row.kind) == ("apps", "Deployment") {
+            match labels {
+                Some(labels) => meta.insert("labels".to_owned(), labels),
+                None => meta.remove("labels"),
+            };
+        }
     }
     *new = kept;
 }
