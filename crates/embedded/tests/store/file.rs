@@ -10,6 +10,8 @@ use crate::{Clock, pod, put};
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
+type Log<'a> = redb::Table<'a, u64, &'static [u8]>;
+
 fn open(path: &Path) -> Result<Store, StoreError> {
     Store::open(path, Durability::Fsync, Clock::default().options())
 }
@@ -72,7 +74,7 @@ fn a_damaged_file_is_refused_and_left_alone() {
         std::fs::remove_file(&path).unwrap();
     }
     three(&path);
-    let damage = |change: &dyn Fn(&mut redb::Table<u64, &'static [u8]>)| {
+    let damage = |change: &dyn Fn(&mut Log)| {
         let copy = folder.path().join("copy.redb");
         std::fs::copy(&path, &copy).unwrap();
         let database = Database::open(&copy).unwrap();
@@ -103,7 +105,7 @@ fn a_folder_that_is_not_there_is_named() {
 }
 
 #[test]
-fn opening_reads_the_file_once() {
+fn s6_opening_reads_the_file_once_also_after_a_crash() {
     let disk = SimDisk::default();
     let store = Store::open_on(disk.clone(), Durability::Fsync, Clock::default().options()).unwrap();
     let commits: Vec<_> = (0..2_000)
@@ -114,15 +116,23 @@ fn opening_reads_the_file_once() {
         })
         .collect();
     commits.into_iter().for_each(|commit| assert!(commit.wait().is_ok()));
+    let crashed = SimDisk::holding(disk.medium().image.clone());
     drop(store);
+    let read = |disk: &SimDisk| {
+        disk.medium().bytes_read = 0;
+        let store = Store::open_on(disk.clone(), Durability::Fsync, Clock::default().options()).unwrap();
+        assert_eq!(store.revision(), 2_000);
+        disk.medium().bytes_read
+    };
+    let (read, after_a_crash) = (read(&disk), read(&crashed));
     let length = disk.medium().image.len();
-    disk.medium().bytes_read = 0;
-    let store = Store::open_on(disk.clone(), Durability::Fsync, Clock::default().options()).unwrap();
-    let read = disk.medium().bytes_read;
-    assert_eq!(store.revision(), 2_000);
     // With debug assertions redb walks the whole file once more to check itself.
     let times = if cfg!(debug_assertions) { 2 } else { 1 };
     assert!(read <= times * length + length / 10, "read {read} bytes of {length}");
+    assert!(
+        after_a_crash <= read + length / 10,
+        "read {after_a_crash} bytes after a crash, else {read}"
+    );
 }
 
 #[test]
