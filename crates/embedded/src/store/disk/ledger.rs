@@ -179,7 +179,9 @@ impl Ledger {
 
     /// The last commit: what is shown and what is stored are the same again.
     pub fn close(&mut self) -> Result<bool, StoreError> {
-        if self.unsynced.is_empty() && self.reserved <= self.revision && !self.compacted {
+        let settled = self.unsynced.is_empty() && self.reserved <= self.revision && !self.compacted;
+        // After a failure the file may have lines whose writers were told that they failed: they go.
+        if settled && !self.is_failed() {
             return Ok(false);
         }
         self.commit_with(&[], true, 0)?;
