@@ -5,7 +5,7 @@ use std::path::Path;
 use usher_embedded::store::{Durability, Retention, Store, StoreError};
 
 use crate::disk::SimDisk;
-use crate::{Clock, pod, put};
+use crate::{Clock, delete, pod, put};
 
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
@@ -147,22 +147,23 @@ fn s7_compaction_takes_rows_from_the_file_and_a_restart_keeps_floor_and_revision
     let open = || Store::open_on(disk.clone(), Durability::Fsync, clock.keeping(retention)).unwrap();
     let store = open();
     let other = store.write(vec![put(&pod("other"), 0)]).unwrap();
+    let gone = store.write(vec![put(&pod("gone"), 0), delete(&pod("gone"))]).unwrap();
     let commits: Vec<_> = (0..5_000)
         .map(|n| store.write(vec![put(&pod("busy"), n)]).unwrap())
         .collect();
     commits
         .into_iter()
-        .chain([other])
+        .chain([other, gone])
         .for_each(|commit| assert!(commit.wait().is_ok()));
     clock.advance(301);
     store.compact(clock.now());
-    assert_eq!(store.floor(), 4_991);
+    assert_eq!(store.floor(), 4_993);
     // Closing does not wait for all the rows to go; the next store removes the rest.
     drop(store);
     let store = open();
-    assert_eq!((store.floor(), store.revision()), (4_991, 5_001));
+    assert_eq!((store.floor(), store.revision()), (4_993, 5_003));
     assert_eq!(store.get(&pod("other"), None).unwrap().unwrap().revision, 1);
-    assert_eq!(store.get(&pod("busy"), Some(4_991)).unwrap().unwrap().revision, 4_991);
+    assert_eq!(store.get(&pod("busy"), Some(4_993)).unwrap().unwrap().revision, 4_993);
     // Each commit removes some of the rows beside its own work.
     for n in 0..3 {
         store.write(vec![put(&pod("other"), n + 1)]).unwrap().wait().unwrap();

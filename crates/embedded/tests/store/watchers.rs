@@ -6,8 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use usher_embedded::store::{Key, Kind, Lagged, Prefix, ReadError, Retention, Store, Watcher};
+use std::thread::{self, Thread};
+use usher_embedded::store::{Durability, Key, Kind, Lagged, Prefix, ReadError, Retention, Store, Watcher};
 
+use crate::disk::SimDisk;
 use crate::{Clock, delete, pod, put};
 
 #[derive(Default)]
@@ -174,4 +176,56 @@ fn a_restored_store_is_what_it_was_and_ends_the_watches_of_before() {
     assert!(woken.0.load(Ordering::SeqCst) > 0);
     assert!(watcher.try_next().unwrap().is_err());
     assert_eq!(store.write(vec![put(&pod("c"), 1)]).unwrap().wait().unwrap(), 2);
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Sleeps until it is woken, as a task would: a wake that is lost hangs it.
+fn follow(mut watcher: Watcher, until: u64) -> Vec<u64> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut seen = Vec::new();
+    while seen.last() != Some(&until) {
+        match poll(&mut watcher, &waker) {
+            Poll::Ready(event) => seen.push(event.unwrap().unwrap()),
+            Poll::Pending => thread::park(),
+        }
+    }
+    seen
+}
+
+#[test]
+fn s9_watchers_among_many_writers_miss_nothing_and_see_nothing_twice() {
+    const WRITES: u64 = 250;
+    let on_disk = Store::open_on(SimDisk::default(), Durability::Relaxed, Clock::default().options()).unwrap();
+    for store in [Store::memory(Clock::default().options()), on_disk] {
+        thread::scope(|scope| {
+            let open = || store.watch(Prefix::everything(), 0).unwrap();
+            let watchers: Vec<_> = (0..4).map(|_| open()).collect();
+            let following: Vec<_> = watchers
+                .into_iter()
+                .map(|watcher| scope.spawn(move || follow(watcher, 4 * WRITES)))
+                .collect();
+            for writer in 0..4 {
+                let store = &store;
+                scope.spawn(move || {
+                    for n in 0..WRITES {
+                        store
+                            .write(vec![put(&pod(&format!("pod-{writer}")), n)])
+                            .unwrap()
+                            .wait()
+                            .unwrap();
+                    }
+                });
+            }
+            for seen in following {
+                assert_eq!(seen.join().unwrap(), Vec::from_iter(1..=4 * WRITES));
+            }
+        });
+    }
 }

@@ -295,12 +295,13 @@ fn never_finished(backend: &dyn StorageBackend) -> io::Result<bool> {
     Ok(rest.iter().all(|byte| *byte == 0))
 }
 
-/// Takes a row at or below the floor; gives the revisions that it makes superfluous.
-fn settle(old: &mut HashMap<Key, Entry>, revision: Revision, row: Row) -> Vec<Revision> {
+/// Takes a row at or below the floor; gives the revisions that it makes superfluous. A deletion comes after what it
+/// deleted: rows are removed in this order, and a deletion that went first would bring the object back.
+fn settle(old: &mut HashMap<Key, Entry>, revision: Revision, row: Row) -> impl Iterator<Item = Revision> {
     let Row {
         key, created, value, ..
     } = row;
-    let mut dead = Vec::new();
+    let deletion = value.is_none().then_some(revision);
     let replaced = match value {
         Some(value) => old.insert(
             key.clone(),
@@ -311,13 +312,9 @@ fn settle(old: &mut HashMap<Key, Entry>, revision: Revision, row: Row) -> Vec<Re
                 created,
             },
         ),
-        None => {
-            dead.push(revision);
-            old.remove(&key)
-        }
+        None => old.remove(&key),
     };
-    dead.extend(replaced.map(|entry| entry.revision));
-    dead
+    replaced.map(|entry| entry.revision).into_iter().chain(deletion)
 }
 
 /// The tree at the floor.
@@ -379,5 +376,30 @@ impl StorageBackend for Boxed {
 
     fn close(&self) -> io::Result<()> {
         self.0.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s7_a_deletion_is_removed_after_what_it_deleted() {
+        let object = crate::store::Value::from_json(&serde_json::json!({"metadata": {"name": "a"}})).unwrap();
+        let row = |kind, previous, value| Row {
+            kind,
+            created: 5,
+            previous,
+            time: jiff::Timestamp::UNIX_EPOCH,
+            key: Key::new("", "pods", Some("default"), "a"),
+            value,
+        };
+        let mut old = HashMap::new();
+        let mut dead = Vec::new();
+        dead.extend(settle(&mut old, 5, row(Kind::Create, 0, Some(object.clone()))));
+        dead.extend(settle(&mut old, 6, row(Kind::Update, 5, Some(object))));
+        dead.extend(settle(&mut old, 9, row(Kind::Delete, 6, None)));
+        assert_eq!(dead, [5, 6, 9]);
+        assert!(old.is_empty());
     }
 }
