@@ -174,3 +174,31 @@ fn s7_compaction_takes_rows_from_the_file_and_a_restart_keeps_floor_and_revision
     let rows = redb::ReadableTableMetadata::len(&reading.open_table(LOG).unwrap()).unwrap();
     assert_eq!(rows, 15, "ten of history, one at the floor, and the other four times");
 }
+
+#[test]
+fn a_file_with_any_wrong_byte_opens_or_is_refused_with_a_sentence() {
+    let disk = SimDisk::default();
+    let open = |disk: SimDisk| Store::open_on(disk, Durability::Fsync, Clock::default().options());
+    let store = open(disk.clone()).unwrap();
+    for n in 0..20 {
+        store
+            .write(vec![put(&pod(&format!("pod-{}", n % 7)), "x".repeat(300))])
+            .unwrap()
+            .wait()
+            .unwrap();
+    }
+    let crashed = disk.medium().image.clone();
+    drop(store);
+    let closed = disk.medium().image.clone();
+    for image in [crashed, closed] {
+        // Every byte of the header, and every 41st of the pages that are in use.
+        let used = (0..image.len()).filter(|at| *at < 320 || (at % 41 == 0 && image[*at] != 0));
+        for at in used {
+            let mut wrong = image.clone();
+            wrong[at] ^= 0x41;
+            if let Err(error) = open(SimDisk::holding(wrong)) {
+                assert!(error.to_string().starts_with("/sim/store.redb "), "byte {at}: {error}");
+            }
+        }
+    }
+}

@@ -4,6 +4,7 @@
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError};
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,6 +59,17 @@ pub struct Ledger {
 impl Ledger {
     /// Opens or creates the file, and reads all of it.
     pub fn open(
+        disk: Box<dyn Disk>,
+        durability: Durability,
+        tally: &Arc<RenderingTally>,
+    ) -> Result<(Ledger, Tree), StoreError> {
+        let path = disk.path().to_path_buf();
+        // redb checks a file only where it must, and panics over some kinds of damage.
+        let opened = catch_unwind(AssertUnwindSafe(|| Ledger::open_checked(disk, durability, tally)));
+        opened.unwrap_or_else(|_| Err(StoreError::damaged(&path, "it contradicts itself")))
+    }
+
+    fn open_checked(
         disk: Box<dyn Disk>,
         durability: Durability,
         tally: &Arc<RenderingTally>,
