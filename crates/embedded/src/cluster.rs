@@ -133,6 +133,7 @@ impl Cluster {
                 registry,
                 security: Security::new(secrets),
                 documents: crate::api::Documents::default(),
+                openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
             }),
             life: Arc::new(life),
         })
@@ -255,7 +256,7 @@ async fn first_objects(registry: &Registry) -> Result<(), Fault> {
             continue;
         }
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        let namespace = Registry::decode(&target, body, Vec::new(), &ask, &mut Vec::new())?;
+        let namespace = Registry::decode(&target, body.into(), &ask, &mut Vec::new())?;
         registry.create(&target, &ask, namespace, Vec::new()).await?;
     }
     Ok(())

@@ -9,6 +9,7 @@ mod body;
 pub mod discovery;
 mod documents;
 mod negotiate;
+pub mod openapi;
 mod protobuf;
 mod query;
 mod reviews;
@@ -29,6 +30,7 @@ use http::{Method, Request, Response};
 use http_body::Body;
 
 pub use body::ApiBody;
+pub(crate) use twice::keys as duplicate_keys;
 
 use crate::api::answer::Answer;
 pub(crate) use crate::api::documents::Documents;
@@ -45,6 +47,7 @@ pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) security: Security,
     pub(crate) documents: Documents,
+    pub(crate) openapi: openapi::Documents,
 }
 
 /// The API. Clones are the same server.

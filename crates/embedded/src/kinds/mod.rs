@@ -10,6 +10,8 @@
 //! `on_create` or `on_update`, admission, then `check` (and `check_update`) beside [`metadata::check_metadata`] or
 //! [`metadata::check_metadata_update`].
 
+mod checks;
+mod conditions;
 pub mod decode;
 mod definitions;
 pub mod events;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::caller::Caller;
@@ -42,6 +43,22 @@ impl Target {
         self.resource.api_version(&self.version.name)
     }
 
+    /// As the reference's messages write a key.
+    pub(crate) fn registry_key(&self) -> String {
+        let row = &self.resource.row;
+        let group = if self.resource.is_custom() {
+            format!("{}/", row.group)
+        } else {
+            String::new()
+        };
+        let namespace = self
+            .namespace
+            .as_ref()
+            .map(|name| format!("{name}/"))
+            .unwrap_or_default();
+        format!("/registry/{group}{}/{namespace}{}", row.plural, self.name)
+    }
+
     pub(crate) fn is_status(&self) -> bool {
         self.subresource.as_deref() == Some("status")
     }
@@ -74,6 +91,20 @@ impl Ask {
             validation: FieldValidation::Ignore,
             options: Value::Null,
         }
+    }
+}
+
+/// A body that was read.
+#[derive(Debug, Clone)]
+pub struct Parsed {
+    pub value: Value,
+    /// The JSON it was read from, where keys have an order and may be given twice.
+    pub text: Option<Bytes>,
+}
+
+impl From<Value> for Parsed {
+    fn from(value: Value) -> Self {
+        Self { value, text: None }
     }
 }
 

@@ -128,12 +128,7 @@ impl Registry {
         let now = self.clock.now();
         let uid = self.dice.uid();
         let meta = object::meta_mut(object);
-        for field in [
-            "selfLink",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generation",
-        ] {
+        for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             meta.remove(field);
         }
         meta.insert("uid".to_owned(), uid.into());

@@ -120,6 +120,16 @@ impl Normaliser {
                         let text = |key| cause.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
                         (text("field"), text("reason"), text("message"))
                     }),
+                    // They stand in the order of their times, which are hidden.
+                    "managedFields" => elements.sort_by_key(|entry| {
+                        let text = |key| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+                        (
+                            text("operation"),
+                            text("manager"),
+                            text("subresource"),
+                            text("apiVersion"),
+                        )
+                    }),
                     "columnDefinitions" => {
                         let columns = elements.iter_mut().filter_map(Value::as_object_mut);
                         columns.for_each(|column| drop(column.remove("description")));
@@ -305,6 +315,8 @@ mod tests {
         assert_eq!(messages[0]["message"], "C \"c\" is invalid: [<causes>]");
         assert_eq!(messages[0], messages[1]);
         assert_ne!(messages[0], messages[2], "it says more than the causes");
+        let writers = |first: &str, second: &str| json!({"managedFields": [{"manager": first}, {"manager": second}]});
+        assert_eq!(normal("", &[writers("a", "b")]), normal("", &[writers("b", "a")]));
         let columns = normal("", &[json!({"columnDefinitions": [{"name": "A", "description": "x"}]})]);
         assert_eq!(columns, [json!({"columnDefinitions": [{"name": "A"}]})]);
         let cells = normal("", &[json!({"cells": ["a", "5m3s", "3 (2m ago)", 3]})]);
