@@ -1,9 +1,12 @@
 //! A cluster as a value: in memory or on disk, driven by the runtime or by hand.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::admission::Admission;
 use crate::api::{ApiService, Server};
@@ -12,6 +15,8 @@ use crate::fault::Fault;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{Secrets, Security};
+use crate::serve::folder::{Folder, FolderError};
+use crate::serve::{ListenError, ListenOptions, Listener, Listening};
 use crate::store::{Durability, Options as StoreOptions, Store, StoreError};
 
 /// What a cluster is made from (E1).
@@ -40,7 +45,16 @@ impl Default for Options {
 #[derive(Debug, Clone)]
 pub enum Storage {
     Memory,
-    Disk { file: PathBuf, durability: Durability },
+    /// One file, and nothing beside it but its lock.
+    Disk {
+        file: PathBuf,
+        durability: Durability,
+    },
+    /// A data folder (X1): the store, and what outlives a restart beside it.
+    Folder {
+        path: PathBuf,
+        durability: Durability,
+    },
 }
 
 /// A cluster that cannot be started.
@@ -48,6 +62,8 @@ pub enum Storage {
 pub enum Error {
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     #[error("{0}")]
     Random(String),
     #[error("the cluster's first objects could not be written: {0}")]
@@ -58,18 +74,55 @@ pub enum Error {
 #[derive(Debug, Clone)]
 pub struct Cluster {
     server: Arc<Server>,
+    life: Arc<Life>,
 }
+
+/// What goes with a cluster's last handle.
+#[derive(Debug)]
+struct Life {
+    /// Turns true when the cluster stops.
+    stop: watch::Sender<bool>,
+    /// Listeners and [`Cluster::run`]; aborted when this is dropped.
+    tasks: Mutex<JoinSet<()>>,
+    /// Of a cluster in memory: made when it is needed, gone with it.
+    folder: OnceLock<Folder>,
+}
+
+/// History is compacted this often (S7), and what has outlived its time goes.
+const HOUSEKEEPING: SignedDuration = SignedDuration::from_secs(60);
 
 impl Cluster {
     /// Opens the store and writes what every cluster has.
+    ///
+    /// Called within a tokio runtime, it also spawns [`Cluster::run`] there, until [`Cluster::stop`] or until the last
+    /// handle is dropped. Without a runtime nothing happens by itself. It listens nowhere: see [`Cluster::listen`].
     pub fn start(options: Options) -> Result<Self, Error> {
+        let cluster = Self::still(options)?;
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (server, stop) = (Arc::downgrade(&cluster.server), cluster.life.stop.subscribe());
+            cluster.life.tasks().spawn_on(run(server, stop), &runtime);
+        }
+        Ok(cluster)
+    }
+
+    /// A cluster in which nothing happens by itself.
+    fn still(options: Options) -> Result<Self, Error> {
         let clock = options.clock.clone();
         let store_options = StoreOptions::new(move || clock.now());
-        let store = match &options.storage {
-            Storage::Memory => Store::memory(store_options),
-            Storage::Disk { file, durability } => Store::open(file, *durability, store_options)?,
+        let life = Life::default();
+        let (store, kept) = match &options.storage {
+            Storage::Memory => (Store::memory(store_options), None),
+            Storage::Disk { file, durability } => (Store::open(file, *durability, store_options)?, None),
+            Storage::Folder { path, durability } => {
+                let folder = Folder::open(path)?;
+                let store = Store::open(folder.store(), *durability, store_options)?;
+                // Only now is the folder ours.
+                let secrets = folder.secrets()?;
+                let _ = life.folder.set(folder);
+                (store, Some(secrets))
+            }
         };
-        let secrets = match options.secrets {
+        let secrets = match options.secrets.or(kept) {
             Some(secrets) => secrets,
             None => Secrets::random().map_err(Error::Random)?,
         };
@@ -82,7 +135,35 @@ impl Cluster {
                 documents: crate::api::Documents::default(),
                 openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
             }),
+            life: Arc::new(life),
         })
+    }
+
+    /// Takes an address and answers there, until the cluster stops.
+    pub async fn listen(&self, options: ListenOptions) -> Result<Listening, ListenError> {
+        let stop = self.life.stop.subscribe();
+        if *stop.borrow() {
+            return Err(ListenError::Stopped);
+        }
+        let listener = Listener::open(options, self.life.folder()?, self.server.security.token()).await?;
+        let listening = listener.listening.clone();
+        self.server.security.set_address(listening.address());
+        let api = self.guarded_service();
+        self.life.tasks().spawn(listener.run(api, stop));
+        Ok(listening)
+    }
+
+    /// Stops: no new connections, watches end, requests under way are answered, then everything is on disk and the file
+    /// is free. In-process clients are refused their writes from then on.
+    pub async fn stop(&self) {
+        self.life.stop.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.life.tasks());
+        while tasks.join_next().await.is_some() {}
+        let store = self.server.registry.store.clone();
+        // Waits for the disk.
+        if tokio::task::spawn_blocking(move || store.close()).await.is_err() {
+            tracing::error!("the store could not be closed");
+        }
     }
 
     /// For clients in this process: no socket, no TLS, no token.
@@ -106,6 +187,50 @@ impl Cluster {
     #[must_use]
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.service(), "default")
+    }
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self {
+            stop: watch::Sender::new(false),
+            tasks: Mutex::default(),
+            folder: OnceLock::new(),
+        }
+    }
+}
+
+impl Life {
+    fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self) -> Result<&Folder, FolderError> {
+        if let Some(folder) = self.folder.get() {
+            return Ok(folder);
+        }
+        let folder = Folder::temporary()?;
+        Ok(self.folder.get_or_init(|| folder))
+    }
+}
+
+/// What happens by itself in a cluster, until it stops or nobody has it any more. Holds no handle of its own, so that a
+/// cluster that was dropped is gone.
+async fn run(server: Weak<Server>, mut stop: watch::Receiver<bool>) {
+    loop {
+        let Some(alarm) = server.upgrade().map(|server| {
+            let clock = &server.registry.clock;
+            clock.until(clock.now().saturating_add(HOUSEKEEPING).unwrap_or(Timestamp::MAX))
+        }) else {
+            return;
+        };
+        tokio::select! {
+            () = alarm => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        let Some(server) = server.upgrade() else { return };
+        let registry = &server.registry;
+        registry.store.compact(registry.clock.now());
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`fields`]: field sets, managedFields, server-side apply, strategic merge, JSON patch.
 //! - [`api`]: the HTTP surface as a `tower::Service`.
 //! - [`admission`]: built-in steps and webhooks.
+//! - [`serve`]: the API on a socket, with TLS; the data folder; kubeconfigs; the audit log.
 //! - [`controllers`]: what the API server needs beside it: namespaces and the garbage collector.
 //!
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
@@ -23,8 +24,10 @@ pub mod kinds;
 pub mod registry;
 pub mod schema;
 mod security;
+pub mod serve;
 pub mod store;
 
 pub use api::{ApiBody, ApiService};
 pub use cluster::{Cluster, Error, Options, Storage};
 pub use security::Secrets;
+pub use serve::{ListenError, ListenOptions, Listening};

@@ -87,7 +87,7 @@ impl Server {
                         })
                     }
                     None if is_core => {
-                        let address = &self.security.address();
+                        let address = &self.security.address().to_string();
                         kept("/api", json, &|| Some(discovery::core_versions(address)))
                     }
                     None => kept("/apis", json, &|| Some(discovery::group_list(&rows()))),
