@@ -238,7 +238,10 @@ impl Player<'_> {
             let body = got.json().unwrap_or_default();
             let done = match until {
                 Until::Code(code) => got.code == *code,
-                Until::Equals(path, value) => self.filled(path)?.one(&body) == Some(value),
+                Until::Equals(path, value) => {
+                    let value: Value = serde_json::from_str(&self.fill(&value.to_string())).map_err(|e| e.to_string())?;
+                    self.filled(path)?.one(&body) == Some(&value)
+                }
                 Until::Exists(path) => self.filled(path)?.one(&body).is_some(),
             };
             if done {
