@@ -9,9 +9,11 @@
 
 pub mod cel;
 mod check;
+pub mod crd;
 mod default;
 mod field_path;
 mod format;
+pub mod jsonpath;
 mod listtype;
 mod metadata;
 mod names;
@@ -21,8 +23,8 @@ mod pattern;
 mod prune;
 mod ratchet;
 
-pub use check::{validate, validate_status};
-pub use default::default;
+pub use check::{blocks_rules, validate, validate_status};
+pub use default::{default, settle_numbers};
 pub use pattern::Pattern;
 pub use prune::prune;
 
