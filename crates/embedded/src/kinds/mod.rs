@@ -31,7 +31,7 @@ mod autoscaler;
 mod claim;
 mod config_map;
 mod controller_revision;
-mod crd;
+pub(crate) mod crd;
 mod deployment;
 mod disruption;
 mod endpoint_slice;

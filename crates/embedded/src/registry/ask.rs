@@ -70,6 +70,11 @@ impl Target {
         self.subresource.as_deref() == Some("status")
     }
 
+    /// A CustomResourceDefinition.
+    pub(crate) fn is_definition(&self) -> bool {
+        &*self.resource.row.group == "apiextensions.k8s.io"
+    }
+
     pub(crate) fn not_found(&self) -> Fault {
         Fault::not_found(&self.plural(), &self.name)
     }

@@ -35,7 +35,7 @@ impl Registry {
 
     /// After a write of a definition: its names are accepted, it is established, and its kind is served.
     pub(crate) async fn after_definition(&self, target: &Target, stored: &Value) -> Result<(), Fault> {
-        if &*target.resource.row.group != GROUP || target.is_status() {
+        if !target.is_definition() || target.is_status() {
             return Ok(());
         }
         let name = object::name(stored).to_owned();
@@ -91,7 +91,7 @@ impl Registry {
         if !is_true(definition, "Established") {
             return;
         }
-        let row = match crd::row_of(definition) {
+        let row = match crd::rows_of(definition) {
             Ok(row) => row,
             Err(errors) => {
                 let name = object::name(definition);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::admission::{Operation, Review};
 use crate::fault::{Fault, FieldError, Path, Subject, quote};
 use crate::fields;
-use crate::kinds::metadata;
+use crate::kinds::{self, metadata};
 use crate::registry::ask::{Ask, Outcome, Parsed, Target};
 use crate::registry::create::{check_metadata, place};
 use crate::registry::row::{NameRule, Rules};
@@ -325,6 +325,10 @@ impl Registry {
             Rules::BuiltIn(rules) if target.is_status() => errors.extend((rules.check_status)(new, old)),
             Rules::BuiltIn(rules) => {
                 errors.extend(check_metadata(target, new, rules.name));
+                errors.extend(metadata::check_built_in_finalizers(&meta(new), &Path::new("metadata")));
+                if target.is_definition() {
+                    errors.extend(kinds::crd::check(new, Some(old)));
+                }
                 errors.extend((rules.check)(new));
                 errors.extend((rules.check_update)(new, old));
                 warnings.extend((rules.warn)(new, Some(old)));
