@@ -99,7 +99,15 @@ fn check_kind(target: &Target, body: &Value) -> Result<(), String> {
     let row = &target.resource.row;
     let kind = body.get("kind").and_then(Value::as_str).unwrap_or_default();
     if kind.is_empty() || kind == &*row.kind {
-        return Ok(());
+        let given = body.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        if given.is_empty() || given == target.api_version() {
+            return Ok(());
+        }
+        return Err(format!(
+            "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            quote(&row.kind),
+            quote(given)
+        ));
     }
     let group = match &*row.group {
         "" => "core",

@@ -168,9 +168,8 @@ impl Registry {
                 return Err(Fault::conflict(&target.plural(), &target.name, &why));
             }
             let mut object = made.object;
-            if !object::text(&object, "resourceVersion").is_empty() {
-                return Err(Fault::conflict(&target.plural(), &target.name, MOVED));
-            }
+            // A version is of no matter to what is made by it.
+            object::meta_mut(&mut object).remove("resourceVersion");
             place(target, &mut object)?;
             self.stamp_applied(target, &mut object);
             let name = target.name.clone();
