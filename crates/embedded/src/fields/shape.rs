@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::element::Element;
 use crate::schema::{Additional, ListType, Schema, Type};
 
-/// Walks stop here and take what is below as one leaf. Requests are refused at 128 levels by the JSON reader; this
-/// keeps values made in other ways from using up the stack.
-pub(super) const DEEPEST: usize = 256;
+/// Walks stop here and take what is below as one leaf. The JSON reader takes 127 levels, so no object that came from
+/// outside is deeper; this keeps values made in other ways from using up the stack.
+pub(super) const DEEPEST: usize = 128;
 
 /// How one place of an object merges.
 #[derive(Debug, Clone, Copy)]
