@@ -129,7 +129,12 @@ impl Normaliser {
                     // They stand in the order of their times, which are hidden.
                     "managedFields" => elements.sort_by_key(|entry| {
                         let text = |key| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-                        (text("operation"), text("manager"), text("subresource"), text("apiVersion"))
+                        (
+                            text("operation"),
+                            text("manager"),
+                            text("subresource"),
+                            text("apiVersion"),
+                        )
                     }),
                     "columnDefinitions" => {
                         let columns = elements.iter_mut().filter_map(Value::as_object_mut);
@@ -273,7 +278,10 @@ mod tests {
     fn f2_what_the_case_wrote_stays() {
         let value = json!({"a": "2026-01-02T03:04:05Z", "b": "2026-01-02T03:04:06Z", "c": "10.0.0.7", "d": "10.0.0.8",
                            "nodePort": 30080, "uid": UID_A});
-        let got = normal(&format!("at 2026-01-02T03:04:05Z on 10.0.0.7:30080 by {UID_A}"), &[value]);
+        let got = normal(
+            &format!("at 2026-01-02T03:04:05Z on 10.0.0.7:30080 by {UID_A}"),
+            &[value],
+        );
         let want = json!({"a": "2026-01-02T03:04:05Z", "b": "<time>", "c": "10.0.0.7", "d": "<ip-1>",
                           "nodePort": 30080, "uid": UID_A});
         assert_eq!(got, [want]);
