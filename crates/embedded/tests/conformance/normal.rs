@@ -278,7 +278,10 @@ mod tests {
     fn f2_what_the_case_wrote_stays() {
         let value = json!({"a": "2026-01-02T03:04:05Z", "b": "2026-01-02T03:04:06Z", "c": "10.0.0.7", "d": "10.0.0.8",
                            "nodePort": 30080, "uid": UID_A});
-        let got = normal(&format!("at 2026-01-02T03:04:05Z on 10.0.0.7:30080 by {UID_A}"), &[value]);
+        let got = normal(
+            &format!("at 2026-01-02T03:04:05Z on 10.0.0.7:30080 by {UID_A}"),
+            &[value],
+        );
         let want = json!({"a": "2026-01-02T03:04:05Z", "b": "<time>", "c": "10.0.0.7", "d": "<ip-1>",
                           "nodePort": 30080, "uid": UID_A});
         assert_eq!(got, [want]);
