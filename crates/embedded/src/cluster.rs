@@ -6,9 +6,12 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::admission::Admission;
-use crate::api::{ApiService, Server};
+use crate::api::{ApiService, ControllersTask, Server};
 use crate::clock::Clock;
+use crate::controllers::Controllers;
+use crate::controllers::driver::Driver;
 use crate::fault::Fault;
+use crate::manual::Manual;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{Secrets, Security};
@@ -23,6 +26,8 @@ pub struct Options {
     pub storage: Storage,
     /// `None`: new ones from the operating system.
     pub secrets: Option<Secrets>,
+    /// Which of them run: a test may leave out the garbage collector, say.
+    pub controllers: Controllers,
 }
 
 impl Default for Options {
@@ -33,6 +38,7 @@ impl Default for Options {
             seed: 0,
             storage: Storage::Memory,
             secrets: None,
+            controllers: Controllers::all(),
         }
     }
 }
@@ -50,6 +56,8 @@ pub enum Error {
     Store(#[from] StoreError),
     #[error("{0}")]
     Random(String),
+    #[error("a manual cluster needs a manual clock: its time is told by whoever drives it")]
+    Clock,
     #[error("the cluster's first objects could not be written: {0}")]
     First(Fault),
 }
@@ -61,27 +69,38 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Opens the store and writes what every cluster has.
+    /// Opens the store, writes what every cluster has, and spawns one task for the controllers. Outside of a runtime there
+    /// is nowhere to spawn it: then no controller runs.
     pub fn start(options: Options) -> Result<Self, Error> {
-        let clock = options.clock.clone();
-        let store_options = StoreOptions::new(move || clock.now());
-        let store = match &options.storage {
-            Storage::Memory => Store::memory(store_options),
-            Storage::Disk { file, durability } => Store::open(file, *durability, store_options)?,
+        let controllers = options.controllers.clone();
+        let mut server = open(options)?;
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let driver = Driver::new(server.registry.clone(), &controllers);
+            let task = runtime.spawn(driver.work());
+            server.controllers = Some(ControllersTask(task.abort_handle()));
+        }
+        Ok(Self::of(server))
+    }
+
+    /// The same, but nothing runs by itself: time, controllers and watches go on when they are told to.
+    pub fn manual(options: Options) -> Result<Manual, Error> {
+        let Clock::Manual(clock) = options.clock.clone() else {
+            return Err(Error::Clock);
         };
-        let secrets = match options.secrets {
-            Some(secrets) => secrets,
-            None => Secrets::random().map_err(Error::Random)?,
-        };
-        let registry = Arc::new(Registry::new(store, options.clock, options.seed, Admission::default()));
-        futures::executor::block_on(first_objects(&registry)).map_err(Error::First)?;
-        Ok(Self {
-            server: Arc::new(Server {
-                registry,
-                security: Security::new(secrets),
-                documents: crate::api::Documents::default(),
-            }),
-        })
+        let controllers = options.controllers.clone();
+        let server = open(options)?;
+        let driver = Driver::new(server.registry.clone(), &controllers);
+        Ok(Manual::new(Self::of(server), clock, driver))
+    }
+
+    fn of(server: Server) -> Self {
+        Self {
+            server: Arc::new(server),
+        }
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.server.registry
     }
 
     /// For clients in this process: no socket, no TLS, no token.
@@ -101,6 +120,28 @@ impl Cluster {
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.service(), "default")
     }
+}
+
+/// Everything but what runs beside it.
+fn open(options: Options) -> Result<Server, Error> {
+    let clock = options.clock.clone();
+    let store_options = StoreOptions::new(move || clock.now());
+    let store = match &options.storage {
+        Storage::Memory => Store::memory(store_options),
+        Storage::Disk { file, durability } => Store::open(file, *durability, store_options)?,
+    };
+    let secrets = match options.secrets {
+        Some(secrets) => secrets,
+        None => Secrets::random().map_err(Error::Random)?,
+    };
+    let registry = Arc::new(Registry::new(store, options.clock, options.seed, Admission::default()));
+    futures::executor::block_on(first_objects(&registry)).map_err(Error::First)?;
+    Ok(Server {
+        registry,
+        security: Security::new(secrets),
+        documents: crate::api::Documents::default(),
+        controllers: None,
+    })
 }
 
 /// The namespaces that every cluster has (C2).

@@ -45,6 +45,18 @@ pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) security: Security,
     pub(crate) documents: Documents,
+    /// The task that runs the controllers, which ends with the server.
+    pub(crate) controllers: Option<ControllersTask>,
+}
+
+/// Ends the task when the last client of the server is gone.
+#[derive(Debug)]
+pub(crate) struct ControllersTask(pub(crate) tokio::task::AbortHandle);
+
+impl Drop for ControllersTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// The API. Clones are the same server.
