@@ -10,8 +10,8 @@ use crate::registry::{Patch, Registry, object};
 use crate::schema::{cel, crd};
 use crate::store::Revision;
 
-const GROUP: &str = "apiextensions.k8s.io";
-const PLURAL: &str = "customresourcedefinitions";
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+pub(crate) const PLURAL: &str = "customresourcedefinitions";
 /// Holds a definition until its instances are gone (D6).
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -35,7 +35,14 @@ impl Registry {
 
     /// After a write of a definition: its names are accepted, it is established, and its kind is served.
     pub(crate) async fn after_definition(&self, target: &Target, stored: &Value) -> Result<(), Fault> {
-        if !target.is_definition() || target.is_status() {
+        if !target.is_definition() {
+            return Ok(());
+        }
+        if target.is_status() {
+            // The write that takes the last finalizer away may be one of status.
+            if self.store.head(&target.key()).is_none() {
+                self.forget_definition(stored);
+            }
             return Ok(());
         }
         let name = object::name(stored).to_owned();

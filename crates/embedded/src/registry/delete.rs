@@ -209,6 +209,18 @@ impl Registry {
         }
     }
 
+    /// Takes away an object whose time is over: nothing holds it up.
+    pub(crate) async fn expire(&self, entry: &Entry) -> Result<(), Fault> {
+        match self
+            .commit(entry.key.clone(), Expect::Revision(entry.revision), Change::Delete)
+            .await
+        {
+            // Written again meanwhile: it has a new time.
+            Ok(_) | Err(Refused::Moved) => Ok(()),
+            Err(Refused::Fault(fault)) => Err(fault),
+        }
+    }
+
     /// DELETE of a collection: what was deleted, as it was answered for each.
     pub(crate) async fn delete_collection(
         &self,

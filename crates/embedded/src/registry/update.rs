@@ -285,7 +285,10 @@ impl Registry {
             if target.version.has_status {
                 keep(new, old, "status");
             }
-            if let Rules::BuiltIn(rules) = target.resource.row.rules {
+            // What a main write of a namespace must leave alone, `/finalize` is there to change.
+            if let Rules::BuiltIn(rules) = target.resource.row.rules
+                && target.subresource.as_deref() != Some("finalize")
+            {
                 (rules.on_update)(new, old);
             }
         }
