@@ -66,7 +66,11 @@ impl Target {
 
 /// The embedded server in process, a new one for each program.
 pub async fn embedded(controllers: bool) -> Option<Target> {
-    let cluster = usher_embedded::Cluster::start(usher_embedded::Options::default()).unwrap();
+    let mut options = usher_embedded::Options::default();
+    if !controllers {
+        options.controllers = usher_embedded::Controllers::none();
+    }
+    let cluster = usher_embedded::Cluster::start(options).unwrap();
     // A real server's first revisions are long forgotten, too.
     cluster.compact_now();
     Some(Target {
