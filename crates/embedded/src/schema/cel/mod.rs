@@ -229,6 +229,9 @@ impl Compiler {
             Ok(program) => program,
             Err(why) => {
                 self.errors.push(refused(&path.field("rule"), rule, &why));
+                if rule.optional_old_self {
+                    self.errors.push(without_old_self(path));
+                }
                 return None;
             }
         };
@@ -252,11 +255,7 @@ impl Compiler {
                 ));
             }
         } else if rule.optional_old_self {
-            self.errors.push(FieldError::invalid(
-                &path.field("optionalOldSelf"),
-                true,
-                "may not be set if oldSelf is not used in rule",
-            ));
+            self.errors.push(without_old_self(path));
         }
         self.warnings.extend(cost::warning(
             schema,
@@ -277,6 +276,14 @@ impl Compiler {
             uses_old_self,
         })
     }
+}
+
+fn without_old_self(path: &Path) -> FieldError {
+    FieldError::invalid(
+        &path.field("optionalOldSelf"),
+        true,
+        "may not be set if oldSelf is not used in rule",
+    )
 }
 
 /// An error about a rule, which is shown as the reference shows it: all of its fields, by their inner names.

@@ -25,7 +25,7 @@ impl Program {
         let mut expression = Parser::new()
             .enable_optional_syntax(true)
             .parse(text)
-            .map_err(|errors| format!("{failed}: {errors}"))?;
+            .map_err(|errors| format!("{failed}: {}", errors.to_string().replace("\n| ", "\n | ")))?;
         rewrite(&mut expression);
         if let Some(what) = unsupported(&expression) {
             return Err(format!(
@@ -312,6 +312,15 @@ fn rewrite(expression: &mut IdedExpr) {
     }
 }
 
+/// A chain of `optMap` doubles with each link; longer ones are refused as unknown functions.
+const MOST_DOUBLED_NODES: usize = 500;
+
+fn size(expression: &IdedExpr) -> usize {
+    let mut count = 0;
+    visit(expression, &mut |_| count += 1);
+    count
+}
+
 fn macro_call(given: &mut CallExpr) -> Option<IdedExpr> {
     if given.func_name == operators::OPT_SELECT {
         // The interpreter's `a.?b` fails where `b` is missing; its `a[?"b"]` does not.
@@ -325,20 +334,18 @@ fn macro_call(given: &mut CallExpr) -> Option<IdedExpr> {
     };
     let argument = |at: usize| given.args.get(at).cloned();
     match (given.func_name.as_str(), given.args.len()) {
-        (kind @ ("optMap" | "optFlatMap"), 2) => {
-            let body = bind(&name(0)?, method(ident("@optional"), "value", Vec::new()), argument(1)?);
+        // An optional that is bound to a name loses that it is one, in this interpreter: so its expression stands twice.
+        (kind @ ("optMap" | "optFlatMap"), 2) if size(&target) <= MOST_DOUBLED_NODES => {
+            let value = method(target.clone(), "value", Vec::new());
+            let body = bind(&name(0)?, value, argument(1)?);
             let body = if kind == "optMap" {
                 method(ident("optional"), "of", vec![body])
             } else {
                 body
             };
-            let has = method(ident("@optional"), "hasValue", Vec::new());
+            let has = method(target, "hasValue", Vec::new());
             let none = method(ident("optional"), "none", Vec::new());
-            Some(bind(
-                "@optional",
-                target,
-                call(operators::CONDITIONAL, vec![has, body, none]),
-            ))
+            Some(call(operators::CONDITIONAL, vec![has, body, none]))
         }
         (kind @ ("all" | "exists" | "existsOne" | "exists_one"), 3) => {
             let (key, value, body) = (name(0)?, name(1)?, argument(2)?);

@@ -221,7 +221,18 @@ impl<'s> Scope<'s> {
             },
             Expr::Select(select) => {
                 let operand = self.infer(&select.operand)?;
-                let field = select_field(&operand, &select.field)?;
+                let field = select_field(&operand, &select.field).map_err(|problem| {
+                    if select.test {
+                        // Of `has`, the parenthesis is shown.
+                        Problem {
+                            near: "has(".to_owned(),
+                            offset: 3,
+                            ..problem
+                        }
+                    } else {
+                        problem
+                    }
+                })?;
                 Ok(if select.test { Ty::Bool } else { field })
             }
             Expr::List(list) => {
@@ -306,7 +317,7 @@ impl<'s> Scope<'s> {
             Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
             _ => None,
         });
-        match operator(&call.func_name, &args, literal.as_deref()) {
+        match operator(&call.func_name, &args, &call.args, literal.as_deref()) {
             Some(answer) => answer,
             None if call.func_name.starts_with('@') || program::is_function(&call.func_name) => {
                 Ok(result_of(&call.func_name, target.as_ref(), &args))
@@ -376,14 +387,15 @@ fn no_overload<'s>(name: &str, args: &[Ty<'s>]) -> Answer<'s> {
 }
 
 /// Operators; `None`: it is none.
-fn operator<'s>(name: &str, args: &[Ty<'s>], literal: Option<&str>) -> Option<Answer<'s>> {
+fn operator<'s>(name: &str, args: &[Ty<'s>], expressions: &[IdedExpr], literal: Option<&str>) -> Option<Answer<'s>> {
     Some(match (name, args) {
         (operators::LOGICAL_AND | operators::LOGICAL_OR, args) => {
-            match args.iter().find(|ty| !matches!(ty, Ty::Bool | Ty::Dyn)) {
+            let mut operands = args.iter().zip(expressions);
+            match operands.find(|(ty, _)| !matches!(ty, Ty::Bool | Ty::Dyn)) {
                 None => Ok(Ty::Bool),
-                Some(other) => Err(Problem::new(
+                Some((other, expression)) => Err(Problem::new(
                     format!("expected type 'bool' but found '{}'", other.name()),
-                    name.trim_matches('_'),
+                    first_word(expression),
                 )),
             }
         }
