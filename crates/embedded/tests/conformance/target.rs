@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -25,12 +26,30 @@ enum History {
 }
 
 impl Target {
+    /// A server that answers in process.
+    #[cfg(test)]
+    pub fn over(client: Client) -> Self {
+        Self {
+            client,
+            controllers: false,
+            history: History::Kept,
+        }
+    }
+
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     pub fn has_controllers(&self) -> bool {
         self.controllers
+    }
+
+    /// An answer that takes longer is none. Generous with a real server: it may share two cores with a compiler. The
+    /// embedded one answers at once; what takes time there is a watch of three seconds.
+    pub fn patience(&self) -> Duration {
+        match self.history {
+            History::Xtask { .. } | History::Kept => Duration::from_secs(20),
+        }
     }
 
     pub async fn compact(&self) -> Result<(), String> {
