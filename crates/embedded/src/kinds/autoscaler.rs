@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::checks::{Errors, amount_not_negative, among, dns_label, not_negative};
+use super::checks::{Errors, among, amount_not_negative, dns_label, not_negative};
 use super::metadata::invalid;
 use super::names;
 use super::quantity::Quantity;
@@ -15,7 +15,10 @@ pub static RULES: BuiltIn = BuiltIn {
     default,
     on_create: |autoscaler| {
         if let Some(map) = autoscaler.as_object_mut() {
-            map.insert("status".to_owned(), json!({"desiredReplicas": 0, "currentMetrics": null}));
+            map.insert(
+                "status".to_owned(),
+                json!({"desiredReplicas": 0, "currentMetrics": null}),
+            );
         }
     },
     check,
@@ -91,7 +94,12 @@ fn check(autoscaler: &Value) -> Vec<FieldError> {
             "must be greater than or equal to `minReplicas`",
         ));
     }
-    check_reference(&mut errors, at(spec, "/scaleTargetRef"), false, &path.field("scaleTargetRef"));
+    check_reference(
+        &mut errors,
+        at(spec, "/scaleTargetRef"),
+        false,
+        &path.field("scaleTargetRef"),
+    );
     for (index, metric) in list(spec, "metrics").iter().enumerate() {
         check_metric(&mut errors, metric, &path.field("metrics").index(index));
     }
@@ -131,7 +139,11 @@ fn check_metric(errors: &mut Errors, metric: &Value, path: &Path) {
     if !TYPES.contains(&kind) {
         errors.push(FieldError::not_supported(&kind_path, kind, TYPES));
     }
-    let present: Vec<&str> = METRICS.iter().map(|(field, _)| *field).filter(|field| given(metric, field).is_some()).collect();
+    let present: Vec<&str> = METRICS
+        .iter()
+        .map(|(field, _)| *field)
+        .filter(|field| given(metric, field).is_some())
+        .collect();
     if let Some(field) = present.first() {
         check_source(errors, at(metric, &format!("/{field}")), field, &path.field(field));
     }
@@ -158,18 +170,29 @@ fn check_source(errors: &mut Errors, source: &Value, kind: &str, path: &Path) {
     let (target, target_path) = (at(source, "/target"), path.field("target"));
     let has = |field: &str| given(target, field).is_some();
     if kind == "object" {
-        check_reference(errors, at(source, "/describedObject"), true, &path.field("describedObject"));
+        check_reference(
+            errors,
+            at(source, "/describedObject"),
+            true,
+            &path.field("describedObject"),
+        );
     }
     if matches!(kind, "object" | "external" | "pods") {
         check_identifier(errors, at(source, "/metric"), &path.field("metric"));
     } else {
         if text(source, "name").is_empty() {
-            errors.push(FieldError::required(&path.field("name"), "must specify a resource name"));
+            errors.push(FieldError::required(
+                &path.field("name"),
+                "must specify a resource name",
+            ));
         }
         if kind == "containerResource" {
             let container = text(source, "container");
             if container.is_empty() {
-                errors.push(FieldError::required(&path.field("container"), "must specify a container"));
+                errors.push(FieldError::required(
+                    &path.field("container"),
+                    "must specify a container",
+                ));
             } else {
                 dns_label(errors, &path.field("container"), container);
             }
@@ -237,7 +260,11 @@ fn check_target(errors: &mut Errors, target: &Value, path: &Path) {
         if let Some(value) = given(target, field)
             && Quantity::of(value).is_some_and(|amount| amount <= Quantity::ZERO)
         {
-            errors.push(FieldError::invalid(&path.field(field), value.clone(), "must be positive"));
+            errors.push(FieldError::invalid(
+                &path.field(field),
+                value.clone(),
+                "must be positive",
+            ));
         }
     }
     if let Some(percent) = integer(target, "averageUtilization").filter(|percent| *percent < 1) {

@@ -89,7 +89,11 @@ pub(super) fn percent(value: &Value) -> Option<i64> {
 
 pub(super) fn at_most_100_percent(errors: &mut Errors, path: &Path, value: &Value) {
     if percent(value).is_some_and(|percent| percent > 100) {
-        errors.push(FieldError::invalid(path, value.clone(), "must not be greater than 100%"));
+        errors.push(FieldError::invalid(
+            path,
+            value.clone(),
+            "must not be greater than 100%",
+        ));
     }
 }
 

@@ -14,7 +14,11 @@ pub(super) fn check_conditions(holder: &Value, path: &Path) -> Errors {
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         let kind = text(condition, "type");
-        if conditions.iter().take(index).any(|earlier| text(earlier, "type") == kind) {
+        if conditions
+            .iter()
+            .take(index)
+            .any(|earlier| text(earlier, "type") == kind)
+        {
             errors.push(FieldError::duplicate(&path.field("type"), kind));
         }
         qualified(&mut errors, &path.field("type"), kind);

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use super::metadata::invalid;
 use super::names;
 use super::reading::{at, entries, same, truth};
-use super::metadata::invalid;
 use crate::fault::{FieldError, Path};
 use crate::registry::row::BuiltIn;
 
@@ -34,7 +34,12 @@ fn check(object: &Value) -> Vec<FieldError> {
         bytes += value.as_str().map_or(0, str::len);
     }
     for (key, value) in entries(object, "binaryData") {
-        invalid(&mut errors, &Path::new("binaryData").key(key), key, names::config_key(key));
+        invalid(
+            &mut errors,
+            &Path::new("binaryData").key(key),
+            key,
+            names::config_key(key),
+        );
         bytes += decoded_len(value);
     }
     if bytes > MOST_BYTES {

@@ -20,7 +20,10 @@ fn check(revision: &Value) -> Vec<FieldError> {
     match at(revision, "/data") {
         Value::Object(_) => {}
         Value::Null => errors.push(FieldError::required(&Path::new("data"), "data is mandatory")),
-        _ => errors.push(FieldError::required(&Path::new("data"), "data must be a valid JSON object")),
+        _ => errors.push(FieldError::required(
+            &Path::new("data"),
+            "data must be a valid JSON object",
+        )),
     }
     errors
 }

@@ -71,4 +71,3 @@ fn check_status(new: &Value, _: &Value) -> Vec<FieldError> {
     }
     errors
 }
-

@@ -84,7 +84,13 @@ fn check_endpoints(errors: &mut Errors, endpoints: &[Value], kind: &str, path: &
             errors.push(FieldError::too_many(&addresses_path, addresses.len(), MOST_ADDRESSES));
         }
         for (index, address) in addresses.iter().enumerate() {
-            check_address(errors, address.as_str().unwrap_or_default(), kind, &addresses_path, index);
+            check_address(
+                errors,
+                address.as_str().unwrap_or_default(),
+                kind,
+                &addresses_path,
+                index,
+            );
         }
         if given(endpoint, "nodeName").is_some() {
             dns_subdomain(errors, &path.field("nodeName"), text(endpoint, "nodeName"));

@@ -10,7 +10,7 @@ use super::metadata::invalid;
 use super::names;
 use super::reading::{at, given, integer, text, text_at};
 use crate::fault::{FieldError, Path};
-use crate::registry::row::{BuiltIn, NameRule};
+use crate::registry::row::{BuiltIn, FieldText, NameRule};
 
 /// What a field is called in core/v1 and in events.k8s.io/v1.
 const NAMES: [(&str, &str); 7] = [
@@ -46,8 +46,6 @@ pub static RULES: BuiltIn = BuiltIn {
     ..CORE_RULES
 };
 
-type Field = (&'static str, fn(&Value) -> String);
-
 macro_rules! involved {
     ($field:literal) => {
         (concat!("involvedObject.", $field), |event| {
@@ -57,7 +55,7 @@ macro_rules! involved {
 }
 
 /// By their core/v1 names in both versions, as the reference has it.
-const FIELDS: &[Field] = &[
+const FIELDS: &[(&str, FieldText)] = &[
     involved!("kind"),
     involved!("namespace"),
     involved!("name"),
@@ -70,7 +68,12 @@ const FIELDS: &[Field] = &[
     ("source", |event| {
         let source = either(event, "source", "deprecatedSource");
         let component = text(source, "component");
-        if component.is_empty() { reporter(event) } else { component }.to_owned()
+        if component.is_empty() {
+            reporter(event)
+        } else {
+            component
+        }
+        .to_owned()
     }),
     ("type", |event| text(event, "type").to_owned()),
 ];
@@ -84,7 +87,9 @@ fn involved(event: &Value) -> &Value {
 }
 
 fn reporter(event: &Value) -> &str {
-    either(event, "reportingComponent", "reportingController").as_str().unwrap_or_default()
+    either(event, "reportingComponent", "reportingController")
+        .as_str()
+        .unwrap_or_default()
 }
 
 /// An events.k8s.io/v1 Event as core/v1.
@@ -106,7 +111,10 @@ fn renamed(event: &Value, version: &str, names: [(&str, &str); NAMES.len()]) -> 
     let mut result: Map<String, Value> = map
         .iter()
         .map(|(key, value)| {
-            let name = names.iter().find(|(from, _)| from == key).map_or(key.as_str(), |(_, to)| to);
+            let name = names
+                .iter()
+                .find(|(from, _)| from == key)
+                .map_or(key.as_str(), |(_, to)| to);
             (name.to_owned(), value.clone())
         })
         .collect();
@@ -179,7 +187,12 @@ fn check_either(errors: &mut Errors, event: &Value, reporter: &str) {
         }
         at_most(errors, event, "message", MOST_NOTE);
     }
-    invalid(errors, &Path::new("namespace"), namespace, names::dns_subdomain(namespace));
+    invalid(
+        errors,
+        &Path::new("namespace"),
+        namespace,
+        names::dns_subdomain(namespace),
+    );
 }
 
 fn at_most(errors: &mut Errors, event: &Value, field: &str, most: usize) {

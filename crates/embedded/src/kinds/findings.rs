@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn o20_unknown_and_duplicate_fields_are_listed_in_the_text_s_order() {
         let schema = definition("io.k8s.api.apps.v1.Deployment").unwrap();
-        let text = br#"{"metadata":{"zz":1,"labels":{"a":"b","a":"c"}},"spec":{"foo":1,"foo":2,"replicas":1,"replicas":2,
+        let text =
+            br#"{"metadata":{"zz":1,"labels":{"a":"b","a":"c"}},"spec":{"foo":1,"foo":2,"replicas":1,"replicas":2,
             "template":{"spec":{"containers":[{"name":"5","xx":{"deep":1}}]}}}}"#;
         assert_eq!(
             super::of_text(&schema, text),

@@ -32,6 +32,10 @@ fn check(lease: &Value) -> Vec<FieldError> {
         &path.field("leaseDurationSeconds"),
         integer(spec, "leaseDurationSeconds"),
     );
-    not_negative(&mut errors, &path.field("leaseTransitions"), integer(spec, "leaseTransitions"));
+    not_negative(
+        &mut errors,
+        &path.field("leaseTransitions"),
+        integer(spec, "leaseTransitions"),
+    );
     errors
 }

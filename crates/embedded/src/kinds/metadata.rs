@@ -38,7 +38,12 @@ pub fn check_metadata(meta: &Value, rule: NameRule, namespaced: bool, path: &Pat
     let mut errors = Vec::new();
     let generate = text(meta, "generateName");
     if !generate.is_empty() {
-        invalid(&mut errors, &path.field("generateName"), generate, check_name(generate, rule, true));
+        invalid(
+            &mut errors,
+            &path.field("generateName"),
+            generate,
+            check_name(generate, rule, true),
+        );
     }
     let name = text(meta, "name");
     if name.is_empty() {
@@ -53,7 +58,12 @@ pub fn check_metadata(meta: &Value, rule: NameRule, namespaced: bool, path: &Pat
     if namespaced && namespace.is_empty() {
         errors.push(FieldError::required(&path.field("namespace"), ""));
     } else if namespaced {
-        invalid(&mut errors, &path.field("namespace"), namespace, names::dns_label(namespace));
+        invalid(
+            &mut errors,
+            &path.field("namespace"),
+            namespace,
+            names::dns_label(namespace),
+        );
     } else if !namespace.is_empty() {
         errors.push(FieldError::forbidden(
             &path.field("namespace"),
@@ -320,7 +330,12 @@ mod tests {
     fn o20_annotations_are_limited_together() {
         let meta = json!({"name": "a", "annotations": {"a": "x".repeat(200 * 1024), "b": "x".repeat(60 * 1024)}});
         assert_eq!(
-            texts(&check_metadata(&meta, NameRule::Subdomain, false, &Path::new("metadata"))),
+            texts(&check_metadata(
+                &meta,
+                NameRule::Subdomain,
+                false,
+                &Path::new("metadata")
+            )),
             ["metadata.annotations: Too long: may not be more than 262144 bytes"]
         );
     }
@@ -329,7 +344,12 @@ mod tests {
     fn only_one_owner_controls() {
         let owner = |name| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": "u", "controller": true});
         let meta = json!({"name": "a", "ownerReferences": [owner("x"), owner("y")]});
-        let errors = texts(&check_metadata(&meta, NameRule::Subdomain, false, &Path::new("metadata")));
+        let errors = texts(&check_metadata(
+            &meta,
+            NameRule::Subdomain,
+            false,
+            &Path::new("metadata"),
+        ));
         assert_eq!(errors.len(), 1);
         assert!(errors[0].ends_with(
             r#"Only one reference can have Controller set to true. Found "true" in references for K/x and K/y"#

@@ -21,6 +21,8 @@ pub mod names;
 pub mod plain_columns;
 pub mod quantity;
 mod reading;
+#[cfg(test)]
+mod recorded;
 pub mod selector;
 mod table;
 pub mod time;

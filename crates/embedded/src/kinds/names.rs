@@ -114,7 +114,9 @@ fn has_qualified_shape(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
 /// A label's key: a name with an optional domain before it.
@@ -135,7 +137,11 @@ pub fn label_key(text: &str) -> Vec<String> {
             name
         }
         Some((prefix, name)) => {
-            wrong.extend(dns_subdomain(prefix).into_iter().map(|words| format!("prefix part {words}")));
+            wrong.extend(
+                dns_subdomain(prefix)
+                    .into_iter()
+                    .map(|words| format!("prefix part {words}")),
+            );
             name
         }
     };
@@ -174,7 +180,11 @@ pub fn config_key(text: &str) -> Vec<String> {
     if text.len() > 253 {
         wrong.push(too_long(253));
     }
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) {
+    if text.is_empty()
+        || !text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    {
         wrong.push(pattern_error(
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
             &["key.name", "KEY_NAME", "key-name"],
@@ -206,7 +216,10 @@ pub fn environment_name(text: &str) -> Vec<String> {
 
 #[must_use]
 pub fn c_identifier(text: &str) -> Vec<String> {
-    let starts = text.as_bytes().first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
+    let starts = text
+        .as_bytes()
+        .first()
+        .is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
     if starts && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return Vec::new();
     }

@@ -18,7 +18,9 @@ pub static RULES: BuiltIn = BuiltIn {
     check_status,
     fields: &[
         ("name", |namespace| text_at(namespace, "/metadata/name").to_owned()),
-        ("status.phase", |namespace| text_at(namespace, "/status/phase").to_owned()),
+        ("status.phase", |namespace| {
+            text_at(namespace, "/status/phase").to_owned()
+        }),
     ],
     has_generation: false,
     name: NameRule::Label,
@@ -71,10 +73,14 @@ fn check(namespace: &Value) -> Vec<FieldError> {
     for finalizer in list(spec, "finalizers") {
         qualified(&mut errors, &path, finalizer.as_str().unwrap_or_default());
     }
-    errors.extend(check_built_in_finalizers(spec, &Path::new("spec")).into_iter().map(|mut error| {
-        error.path = path.clone();
-        error
-    }));
+    errors.extend(
+        check_built_in_finalizers(spec, &Path::new("spec"))
+            .into_iter()
+            .map(|mut error| {
+                error.path = path.clone();
+                error
+            }),
+    );
     errors
 }
 
@@ -82,7 +88,10 @@ fn check_status(new: &Value, _: &Value) -> Vec<FieldError> {
     let dying = !text_at(new, "/metadata/deletionTimestamp").is_empty();
     let phase = text(new.get("status").unwrap_or(&Value::Null), "phase");
     let (wanted, words) = if dying {
-        ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+        (
+            "Terminating",
+            "may only be 'Terminating' if `deletionTimestamp` is not empty",
+        )
     } else {
         ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
     };

@@ -30,7 +30,10 @@ fn default(policy: &mut Value) {
     if list(spec, "policyTypes").is_empty()
         && let Some(map) = spec.as_object_mut()
     {
-        let egress = map.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+        let egress = map
+            .get("egress")
+            .and_then(Value::as_array)
+            .is_some_and(|rules| !rules.is_empty());
         let types: &[&str] = if egress { &["Ingress", "Egress"] } else { &["Ingress"] };
         map.insert("policyTypes".to_owned(), types.to_vec().into());
     }
@@ -67,7 +70,12 @@ fn check(policy: &Value) -> Vec<FieldError> {
 }
 
 fn check_port(errors: &mut Errors, port: &Value, path: &Path) {
-    among(errors, &path.field("protocol"), port.get("protocol"), &["TCP", "UDP", "SCTP"]);
+    among(
+        errors,
+        &path.field("protocol"),
+        port.get("protocol"),
+        &["TCP", "UDP", "SCTP"],
+    );
     let end = integer(port, "endPort");
     let end_path = path.field("endPort");
     match given(port, "port") {

@@ -28,7 +28,10 @@ pub fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     let meta = |field| object.pointer(field).and_then(Value::as_str);
     let age = meta("/metadata/creationTimestamp")
         .and_then(|text| text.parse::<Timestamp>().ok())
-        .map_or_else(|| "<unknown>".to_owned(), |time| short(now.as_second() - time.as_second()));
+        .map_or_else(
+            || "<unknown>".to_owned(),
+            |time| short(now.as_second() - time.as_second()),
+        );
     vec![meta("/metadata/name").unwrap_or_default().into(), age.into()]
 }
 

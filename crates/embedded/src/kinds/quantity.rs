@@ -211,9 +211,7 @@ fn multiplier(suffix: &str) -> Result<(Multiplier, Notation), &'static str> {
         _ => {
             let known = |c: char| "eEinumkKMGTP".contains(c);
             let after_letters = suffix.trim_start_matches(known);
-            let digits = after_letters
-                .strip_prefix(['-', '+'])
-                .unwrap_or(after_letters);
+            let digits = after_letters.strip_prefix(['-', '+']).unwrap_or(after_letters);
             if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(WRONG_FORMAT);
             }
@@ -256,10 +254,14 @@ fn magnitude(whole: &str, fraction: &str, multiplier: Multiplier) -> i128 {
     let most = MOST * NANO;
     let scaled = amount.saturating_mul(binary);
     let value = if exponent >= 0 {
-        let factor = u32::try_from(exponent).ok().and_then(|exponent| 10i128.checked_pow(exponent));
+        let factor = u32::try_from(exponent)
+            .ok()
+            .and_then(|exponent| 10i128.checked_pow(exponent));
         factor.and_then(|factor| scaled.checked_mul(factor)).unwrap_or(most)
     } else {
-        let divisor = u32::try_from(-exponent).ok().and_then(|exponent| 10i128.checked_pow(exponent));
+        let divisor = u32::try_from(-exponent)
+            .ok()
+            .and_then(|exponent| 10i128.checked_pow(exponent));
         match divisor {
             None => 1,
             Some(divisor) => scaled / divisor + i128::from(scaled % divisor != 0 || rest),

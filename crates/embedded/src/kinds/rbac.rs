@@ -190,7 +190,11 @@ fn check_binding_update(new: &Value, old: &Value) -> Vec<FieldError> {
     if same(now, before) {
         return Vec::new();
     }
-    let fields = [("APIGroup", "apiGroup", "\"\""), ("Kind", "kind", "\"\""), ("Name", "name", "\"\"")];
+    let fields = [
+        ("APIGroup", "apiGroup", "\"\""),
+        ("Kind", "kind", "\"\""),
+        ("Name", "name", "\"\""),
+    ];
     vec![about_struct(
         Wrong::Invalid,
         &Path::new("roleRef"),

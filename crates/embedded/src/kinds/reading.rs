@@ -8,7 +8,11 @@ pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 }
 
 pub(crate) fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    value
+        .get(field)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 pub(crate) fn map<'a>(value: &'a Value, field: &str) -> Option<&'a Map<String, Value>> {
@@ -87,8 +91,9 @@ pub(crate) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
             let has = |map: &Map<String, Value>, key: &str| map.get(key).is_some_and(|value| !hollow(value));
-            one.iter().all(|(key, value)| hollow(value) && !has(other, key) || other.get(key).is_some_and(|other| same(value, other)))
-                && other.iter().all(|(key, value)| hollow(value) || one.contains_key(key))
+            one.iter().all(|(key, value)| {
+                hollow(value) && !has(other, key) || other.get(key).is_some_and(|other| same(value, other))
+            }) && other.iter().all(|(key, value)| hollow(value) || one.contains_key(key))
         }
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))

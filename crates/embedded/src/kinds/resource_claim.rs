@@ -81,7 +81,11 @@ fn check_spec(errors: &mut Errors, spec: &Value, path: &Path) {
     }
     let constraints = list(devices, "constraints");
     if constraints.len() > MOST {
-        errors.push(FieldError::too_many(&path.field("constraints"), constraints.len(), MOST));
+        errors.push(FieldError::too_many(
+            &path.field("constraints"),
+            constraints.len(),
+            MOST,
+        ));
     }
     for (index, constraint) in constraints.iter().enumerate() {
         if given(constraint, "matchAttribute").is_none() && given(constraint, "distinctAttribute").is_none() {

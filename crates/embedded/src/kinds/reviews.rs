@@ -15,15 +15,16 @@ pub static RULES: BuiltIn = BuiltIn {
 
 fn check(review: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    match text(review, "kind") {
-        kind @ ("SubjectAccessReview" | "LocalSubjectAccessReview" | "SelfSubjectAccessReview") => {
-            check_access(&mut errors, at(review, "/spec"), kind != "SelfSubjectAccessReview");
-            check_meta(&mut errors, review, kind == "LocalSubjectAccessReview");
-            if kind == "LocalSubjectAccessReview" {
-                check_local(&mut errors, review);
-            }
-        }
-        _ => {}
+    let kind = text(review, "kind");
+    if matches!(
+        kind,
+        "SubjectAccessReview" | "LocalSubjectAccessReview" | "SelfSubjectAccessReview"
+    ) {
+        check_access(&mut errors, at(review, "/spec"), kind != "SelfSubjectAccessReview");
+        check_meta(&mut errors, review, kind == "LocalSubjectAccessReview");
+    }
+    if kind == "LocalSubjectAccessReview" {
+        check_local(&mut errors, review);
     }
     errors
 }
@@ -54,7 +55,10 @@ fn check_access(errors: &mut Errors, spec: &Value, about_somebody: bool) {
 
 fn check_meta(errors: &mut Errors, review: &Value, namespaced: bool) {
     let meta = review.get("metadata").and_then(Value::as_object);
-    let named = meta.into_iter().flatten().any(|(key, _)| key != "managedFields" && !(namespaced && key == "namespace"));
+    let named = meta
+        .into_iter()
+        .flatten()
+        .any(|(key, _)| key != "managedFields" && !(namespaced && key == "namespace"));
     if named {
         let words = if namespaced {
             "must be empty except for namespace"

@@ -127,7 +127,10 @@ mod tests {
         let selector = json!({"matchExpressions": [
             {"key": "a", "operator": "In"}, {"key": "a", "operator": "Exists", "values": ["x"]}, {"key": "a", "operator": "Near"}
         ]});
-        let errors: Vec<String> = check_selector(&selector, &Path::new("s")).iter().map(ToString::to_string).collect();
+        let errors: Vec<String> = check_selector(&selector, &Path::new("s"))
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             errors,
             [

@@ -213,7 +213,10 @@ const LINES: &[Line] = &[
         .short(&["pv"])
         .cluster()
         .status(),
-    Line::core("Node", "nodes", &super::node::RULES).short(&["no"]).cluster().status(),
+    Line::core("Node", "nodes", &super::node::RULES)
+        .short(&["no"])
+        .cluster()
+        .status(),
     Line::core("Event", "events", &super::events::CORE_RULES).short(&["ev"]),
     Line::new(
         "io.k8s.api.events.v1",

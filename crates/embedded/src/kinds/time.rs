@@ -39,7 +39,8 @@ pub fn format_micros(time: Timestamp) -> String {
 fn parse(text: &str, layout: &str) -> Result<Timestamp, String> {
     // jiff takes more than RFC 3339; what the layout has no place for is refused first.
     let shape = |index: usize, byte: u8| text.as_bytes().get(index) == Some(&byte);
-    if !(shape(4, b'-') && shape(7, b'-') && shape(10, b'T') && shape(13, b':') && shape(16, b':')) || text.contains('[')
+    if !(shape(4, b'-') && shape(7, b'-') && shape(10, b'T') && shape(13, b':') && shape(16, b':'))
+        || text.contains('[')
     {
         return Err(cannot(text, layout));
     }
@@ -82,7 +83,9 @@ fn first_misfit(text: &str, micros: bool) -> (&str, &'static str) {
                 None => return (rest, part),
             }
         } else {
-            let head = rest.get(..digits).filter(|head| head.bytes().all(|byte| byte.is_ascii_digit()));
+            let head = rest
+                .get(..digits)
+                .filter(|head| head.bytes().all(|byte| byte.is_ascii_digit()));
             match head {
                 Some(_) => rest = rest.get(digits..).unwrap_or_default(),
                 None => return (rest, part),
@@ -106,7 +109,10 @@ mod tests {
 
     #[test]
     fn times_are_written_in_utc_with_as_many_digits_as_their_type_has() {
-        assert_eq!(seconds("2024-02-03T04:05:06.789+02:00").unwrap(), "2024-02-03T02:05:06Z");
+        assert_eq!(
+            seconds("2024-02-03T04:05:06.789+02:00").unwrap(),
+            "2024-02-03T02:05:06Z"
+        );
         assert_eq!(
             micros("2024-02-03T04:05:06.789000Z").unwrap(),
             "2024-02-03T04:05:06.789000Z"

@@ -39,7 +39,10 @@ fn default(configuration: &mut Value, mutating: bool) {
         if mutating {
             default_to(hook, "reinvocationPolicy", "Never");
         }
-        if let Some(service) = hook.pointer_mut("/clientConfig/service").filter(|service| service.is_object()) {
+        if let Some(service) = hook
+            .pointer_mut("/clientConfig/service")
+            .filter(|service| service.is_object())
+        {
             default_to(service, "port", 443);
         }
         for rule in list_mut(hook, "rules") {
@@ -243,10 +246,7 @@ fn check_client(errors: &mut Errors, client: &Value, path: &Path) {
     match (given(client, "url"), given(client, "service")) {
         (Some(_), None) => check_url(errors, text(client, "url"), &path.field("url")),
         (None, Some(service)) => check_service(errors, service, &path.field("service")),
-        _ => errors.push(FieldError::required(
-            path,
-            "exactly one of url or service is required",
-        )),
+        _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
     }
 }
 
@@ -255,8 +255,12 @@ fn check_url(errors: &mut Errors, url: &str, path: &Path) {
     let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (scheme, rest) = rest.split_once(':').unwrap_or(("", rest));
-    let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
-    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    let authority = rest
+        .strip_prefix("//")
+        .map_or("", |rest| rest.split('/').next().unwrap_or_default());
+    let (user, host) = authority
+        .rsplit_once('@')
+        .map_or((None, authority), |(user, host)| (Some(user), host));
     let mut push = |value: &str, words: String| errors.push(FieldError::invalid(path, value, words));
     if scheme != "https" {
         push(scheme, format!("'https' is the only allowed URL scheme{FORM}"));
@@ -333,7 +337,11 @@ fn check_conditions(errors: &mut Errors, conditions: &[Value], path: &Path) {
             errors.push(FieldError::required(&path.field("name"), ""));
         } else {
             qualified(errors, &path.field("name"), name);
-            if conditions.iter().take(index).any(|earlier| text(earlier, "name") == name) {
+            if conditions
+                .iter()
+                .take(index)
+                .any(|earlier| text(earlier, "name") == name)
+            {
                 errors.push(FieldError::duplicate(&path.field("name"), name));
             }
         }
