@@ -198,6 +198,9 @@ impl FieldError {
             text.push_str(": ");
             match value {
                 Value::String(word) => text.push_str(&quote(word)),
+                Value::Number(number) if !number.is_i64() => {
+                    text.push_str(&show_float(number.as_f64().unwrap_or(f64::NAN)));
+                }
                 other => text.push_str(&other.to_string()),
             }
         }
@@ -219,10 +222,51 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// A text in double quotes, escaped as Go's `%q` does for what appears in practice.
+/// A float as Go's `%v` shows it: `1.5`, `5`, `1e+06`.
+#[must_use]
+pub fn show_float(float: f64) -> String {
+    let scientific = format!("{float:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    match exponent.parse::<i32>() {
+        // Go changes to exponents at a million, and writes them with two digits.
+        Ok(power) if !(-4..6).contains(&power) => {
+            format!("{digits}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs())
+        }
+        _ => format!("{float}"),
+    }
+}
+
+/// A text in double quotes, escaped as Go's `%q` does.
 #[must_use]
 pub fn quote(text: &str) -> String {
-    Value::from(text).to_string()
+    use std::fmt::Write as _;
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            '\r' => quoted.push_str("\\r"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            letter if letter.is_ascii_control() => {
+                // Writing to a String cannot fail.
+                let _ = write!(quoted, "\\x{:02x}", u32::from(letter));
+            }
+            letter if letter.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(letter));
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// The kind or resource a message is about, with its group: `pods`, `deployments.apps`, `Deployment.apps`.
@@ -253,6 +297,10 @@ pub struct Fault {
     pub details: Option<Map<String, Value>>,
     /// For the header `Retry-After`, and in `details`.
     pub retry_after_seconds: Option<u32>,
+    /// `metadata.continue`: how to go on with a list whose snapshot is gone.
+    pub next: Option<String>,
+    /// Said as plain text: the path names nothing of Kubernetes.
+    pub is_plain: bool,
 }
 
 impl Fault {
@@ -264,6 +312,8 @@ impl Fault {
             message: message.into(),
             details: None,
             retry_after_seconds: None,
+            next: None,
+            is_plain: false,
         }
     }
 
@@ -396,6 +446,9 @@ impl Fault {
         if let Value::Object(map) = &mut status {
             if !self.reason.is_empty() {
                 map.insert("reason".to_owned(), self.reason.into());
+            }
+            if let Some(next) = &self.next {
+                map.insert("metadata".to_owned(), json!({"continue": next}));
             }
             if let Some(details) = &self.details {
                 map.insert("details".to_owned(), Value::Object(details.clone()));

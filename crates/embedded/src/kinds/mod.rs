@@ -19,6 +19,7 @@ mod findings;
 pub mod metadata;
 pub mod names;
 pub mod plain_columns;
+pub mod print;
 pub mod quantity;
 mod reading;
 #[cfg(test)]
@@ -26,12 +27,13 @@ mod recorded;
 pub mod selector;
 mod table;
 pub mod time;
+mod views;
 
 mod autoscaler;
 mod claim;
 mod config_map;
 mod controller_revision;
-mod crd;
+pub(crate) mod crd;
 mod deployment;
 mod difference;
 mod disruption;
@@ -64,3 +66,4 @@ pub use decode::decode;
 pub use definitions::{definition, names as definition_names};
 pub use pod::quality;
 pub use table::{alias_of, rows};
+pub(crate) use views::{answers_deleted_object, from_storage, has_subresource, stored_as, to_storage};

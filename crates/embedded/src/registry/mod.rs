@@ -1,3 +1,196 @@
 //! Kinds as rows of data, and what can be done with an object, written once for all of them.
+//!
+//! - [`row`], [`catalog`]: what kinds there are. [`ask`]: a request, understood.
+//! - [`read`], [`watch`]: get, list, watch. [`create`], [`update`], [`delete`]: the three ways to write.
+//! - [`decode`]: from a body to an object of the kind. [`scale`]: the subresource that all kinds share.
+//! - [`select`]: selectors. [`object`]: metadata, and how an object is stored. [`definitions`]: CRDs become kinds.
+//!
+//! In memory every write completes at its first poll (E2): nothing here waits but for the store's commit and for webhooks.
 
+pub mod ask;
+pub mod catalog;
+mod create;
+mod decode;
+pub(crate) mod definitions;
+mod delete;
+pub mod object;
+mod owners;
+pub(crate) mod read;
 pub mod row;
+mod scale;
+pub mod select;
+mod subresources;
+mod update;
+pub(crate) mod watch;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value;
+
+use crate::admission::Admission;
+use crate::clock::Clock;
+use crate::dice::Dice;
+use crate::fault::Fault;
+use crate::kinds;
+use crate::registry::ask::Target;
+use crate::registry::catalog::{Catalog, Resource};
+use crate::schema;
+use crate::store::{self, Change, Entry, Expect, Key, ReadError, Revision, Store, Write, WriteError};
+
+pub(crate) use delete::DeleteOptions;
+pub(crate) use update::Patch;
+
+/// How often a write that named no revision is tried again when somebody was faster (O10).
+const TRIES: usize = 5;
+
+/// The objects of a cluster, and everything that may be done with them.
+#[derive(Debug)]
+pub struct Registry {
+    pub(crate) store: Store,
+    catalog: RwLock<Arc<Catalog>>,
+    pub(crate) clock: Clock,
+    pub(crate) dice: Dice,
+    pub(crate) admission: Admission,
+}
+
+/// Why a write did not happen.
+#[derive(Debug)]
+enum Refused {
+    /// The object is not as expected any more.
+    Moved,
+    Fault(Fault),
+}
+
+impl Registry {
+    /// Over a store that may already hold objects: its CRDs are read.
+    pub fn new(store: Store, clock: Clock, seed: u64, admission: Admission) -> Self {
+        let registry = Self {
+            store,
+            catalog: RwLock::new(Arc::new(Catalog::built_in())),
+            clock,
+            dice: Dice::new(seed),
+            admission,
+        };
+        registry.read_definitions();
+        registry
+    }
+
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// After the store went back to a snapshot: the kinds are those of its definitions.
+    pub(crate) fn reread_definitions(&self) {
+        self.set_catalog(|_| Catalog::built_in());
+        self.read_definitions();
+    }
+
+    fn set_catalog(&self, change: impl FnOnce(&Catalog) -> Catalog) {
+        let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        *catalog = Arc::new(change(&catalog));
+    }
+
+    /// A stored object as a version of its kind.
+    pub(crate) fn present(
+        &self,
+        resource: &Resource,
+        version: &str,
+        value: &store::Value,
+        revision: Revision,
+    ) -> Result<Value, Fault> {
+        let mut object = object::decode_value(value, revision)?;
+        if resource.is_custom()
+            && revision < resource.shaped
+            && let Some(storage) = resource.storage()
+        {
+            schema::prune(&storage.schema, &mut object);
+            schema::default(&storage.schema, &mut object);
+        }
+        kinds::from_storage(&resource.row, &mut object);
+        if let Some(api_version) = object.get_mut("apiVersion") {
+            let wanted = resource.api_version(version);
+            if api_version.as_str() != Some(wanted.as_str()) {
+                *api_version = Value::String(wanted);
+            }
+        }
+        Ok(object)
+    }
+
+    /// Whether the stored bytes are already what [`Self::present`] would make of them.
+    pub(crate) fn is_plain(resource: &Resource, version: &str, revision: Revision) -> bool {
+        revision >= resource.shaped
+            && kinds::stored_as(&resource.row).is_none()
+            && resource.storage().is_some_and(|storage| &*storage.name == version)
+    }
+
+    /// The object as it is stored.
+    fn store_form(resource: &Resource, object: &Value) -> Result<store::Value, Fault> {
+        let Some(storage) = resource.storage() else {
+            return Err(Fault::internal("a kind without a version that is stored"));
+        };
+        let api_version = resource.api_version(&storage.name);
+        let is_same = object.get("apiVersion").and_then(Value::as_str) == Some(api_version.as_str());
+        if is_same && kinds::stored_as(&resource.row).is_none() {
+            return limited(object::encode(object)?);
+        }
+        let mut stored = object.clone();
+        object::as_map(&mut stored).insert("apiVersion".to_owned(), api_version.into());
+        kinds::to_storage(&resource.row, &mut stored);
+        limited(object::encode(&stored)?)
+    }
+
+    /// What a writer builds upon, in the request's version.
+    fn live(&self, target: &Target, key: &Key) -> Result<Option<(Entry, Value)>, Fault> {
+        match self.store.head(key) {
+            None => Ok(None),
+            Some(entry) => {
+                let object = self.present(&target.resource, &target.version.name, &entry.value, entry.revision)?;
+                Ok(Some((entry, object)))
+            }
+        }
+    }
+
+    /// One write, answered when it is as durable as promised.
+    async fn commit(&self, key: Key, expect: Expect, change: Change) -> Result<Revision, Refused> {
+        let write = Write { key, expect, change };
+        match self.store.write(vec![write]) {
+            Ok(commit) => commit
+                .await
+                .map_err(|why| Refused::Fault(Fault::internal(why.to_string()))),
+            Err(WriteError::Conflict { .. }) => Err(Refused::Moved),
+            Err(why) => Err(Refused::Fault(Fault::internal(why.to_string()))),
+        }
+    }
+}
+
+/// An object larger than the store takes (S8).
+fn limited(value: store::Value) -> Result<store::Value, Fault> {
+    const MOST: usize = 1_536 * 1024;
+    if value.len() > MOST {
+        return Err(Fault::new(
+            413,
+            "RequestEntityTooLarge",
+            format!(
+                "Request entity too large: limit is {MOST} bytes for one object, this one has {}",
+                value.len()
+            ),
+        ));
+    }
+    Ok(value)
+}
+
+/// A revision that cannot be read.
+pub(crate) fn read_fault(error: &ReadError, asked: Revision) -> Fault {
+    match error {
+        ReadError::Compacted { .. } => Fault::expired(format!(
+            "The provided resource version {asked} is too old: it is no longer kept"
+        )),
+        ReadError::Future { current } => Fault::new(
+            504,
+            "Timeout",
+            format!("Timeout: Too large resource version: {asked}, current: {current}"),
+        )
+        .cause("ResourceVersionTooLarge", "Too large resource version", "")
+        .retry_after(1),
+    }
+}

@@ -2,6 +2,31 @@
 //!
 //! A schema is a tree of shared nodes, without references and without cycles (the one recursive built-in definition,
 //! JSONSchemaProps, is cut where it meets itself and keeps what it does not know).
+//!
+//! An object of a custom resource goes through, in this order (D2): [`prune`], [`default`], [`validate`], then its
+//! CEL rules. All of them are pure functions over JSON values, called by the registry; none of them panics whatever
+//! the value is, and each recursion ends with the schema, whose depth [`parse`] bounds.
+
+pub mod cel;
+mod check;
+pub mod crd;
+mod default;
+mod field_path;
+mod format;
+pub mod jsonpath;
+mod listtype;
+mod metadata;
+mod names;
+mod openapi;
+mod parse;
+mod pattern;
+mod prune;
+mod ratchet;
+
+pub use check::{blocks_rules, validate, validate_status};
+pub use default::{default, settle_numbers};
+pub use pattern::Pattern;
+pub use prune::prune;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,6 +63,8 @@ pub struct Schema {
     pub bounds: Option<Box<Bounds>>,
     /// `x-kubernetes-validations`.
     pub rules: Vec<Rule>,
+    /// What says nothing about values but is published; boxed, since most nodes have none.
+    pub notes: Option<Box<Notes>>,
     /// For fields of built-in kinds: when the field is written.
     pub written: Written,
     /// For fields of built-in kinds: what the reference's decode errors call the type, such as `*int32`. A leading `*`
@@ -56,6 +83,23 @@ pub enum Written {
     /// Always; absent becomes the type's empty value.
     Always,
 }
+
+/// Keywords that no check asks for: kept so that a schema is published as it was given.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Notes {
+    pub title: Option<Arc<str>>,
+    pub example: Option<Value>,
+    pub external_docs: Option<Value>,
+    /// `x-kubernetes-list-type: atomic` was written, not left out.
+    pub says_atomic_list: bool,
+    /// `x-kubernetes-map-type: granular` was written, not left out.
+    pub says_granular_map: bool,
+    /// `x-kubernetes-preserve-unknown-fields: false` was written, not left out.
+    pub says_no_preserve: bool,
+}
+
+/// How deep a schema or a value may nest (S8): deeper ones are refused before anything walks them.
+pub const DEPTH_LIMIT: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
@@ -96,7 +140,7 @@ pub struct Bounds {
     pub multiple_of: Option<Number>,
     pub max_length: Option<u64>,
     pub min_length: Option<u64>,
-    pub pattern: Option<Arc<str>>,
+    pub pattern: Option<Pattern>,
     pub max_items: Option<u64>,
     pub min_items: Option<u64>,
     pub unique_items: bool,
@@ -118,4 +162,43 @@ pub struct Rule {
     pub reason: Option<String>,
     pub field_path: Option<String>,
     pub optional_old_self: bool,
+}
+
+impl Type {
+    /// As a schema writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "object" => Self::Object,
+            "array" => Self::Array,
+            "string" => Self::String,
+            "integer" => Self::Integer,
+            "number" => Self::Number,
+            "boolean" => Self::Boolean,
+            _ => return None,
+        })
+    }
+}
+
+impl Schema {
+    /// The schema of a property, or of any entry of a map.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<&Self> {
+        match (self.properties.get(name), &self.additional) {
+            (Some(schema), _) | (None, Additional::Schema(schema)) => Some(schema),
+            (None, Additional::No | Additional::Any) => None,
+        }
+    }
 }

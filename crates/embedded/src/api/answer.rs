@@ -1,0 +1,201 @@
+//! How an answer is written: format, headers, compression.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, VARY,
+    WARNING,
+};
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, StatusCode};
+use serde_json::Value;
+
+use crate::api::body::ApiBody;
+use crate::api::negotiate::{Format, representation};
+use crate::api::watch::WatchLines;
+use crate::fault::Fault;
+
+/// Smaller answers are not worth compressing (A7).
+const GZIP_FROM: usize = 128 * 1024;
+static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// An answer before it is a response.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    code: u16,
+    content_type: String,
+    content: Content,
+    warnings: Vec<String>,
+    retry_after: Option<u32>,
+    etag: Option<String>,
+}
+
+#[derive(Debug)]
+enum Content {
+    Bytes(Bytes),
+    Watch(Box<WatchLines>),
+}
+
+impl Answer {
+    pub(crate) fn bytes(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Self {
+        Self {
+            code,
+            content_type: content_type.to_owned(),
+            content: Content::Bytes(bytes.into()),
+            warnings: Vec::new(),
+            retry_after: None,
+            etag: None,
+        }
+    }
+
+    /// No body at all.
+    pub(crate) fn nothing(code: u16) -> Self {
+        Self::bytes(code, "", Bytes::new())
+    }
+
+    pub(crate) fn text(code: u16, text: impl Into<String>) -> Self {
+        Self::bytes(code, "text/plain; charset=utf-8", text.into().into_bytes())
+    }
+
+    /// A value in the format asked for.
+    pub(crate) fn value(code: u16, value: &Value, format: Format) -> Self {
+        Self::bytes(code, format.content_type(), written(value, format))
+    }
+
+    /// JSON that is already written.
+    pub(crate) fn json(code: u16, bytes: Vec<u8>, format: Format) -> Self {
+        match format {
+            Format::Json => Self::bytes(code, format.content_type(), bytes),
+            _ => match serde_json::from_slice::<Value>(&bytes) {
+                Ok(value) => Self::value(code, &value, format),
+                Err(_) => Self::bytes(code, "application/json", bytes),
+            },
+        }
+    }
+
+    pub(crate) fn watch(lines: WatchLines) -> Self {
+        Self {
+            content: Content::Watch(Box::new(lines)),
+            ..Self::bytes(200, "application/json", Bytes::new())
+        }
+    }
+
+    /// With these in front of those it already has.
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings.splice(0..0, warnings);
+        self
+    }
+
+    pub(crate) fn with_etag(mut self, etag: String) -> Self {
+        self.etag = Some(etag);
+        self
+    }
+
+    /// A failure, in a format that the client reads.
+    pub(crate) fn fault(fault: &Fault, headers: &HeaderMap) -> Self {
+        if fault.is_plain {
+            return Self::text(fault.code, format!("{}\n", fault.message));
+        }
+        let format = representation(headers, false, false).map_or(Format::Json, |asked| asked.format);
+        Self {
+            retry_after: fault.retry_after_seconds,
+            ..Self::value(fault.code, &fault.status(), format)
+        }
+    }
+
+    pub(crate) fn into_response(self, parts: &Parts, audit_id: &str) -> Response<ApiBody> {
+        let mut response = Response::new(ApiBody::whole(Bytes::new()));
+        *response.status_mut() = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        let mut put = |name: &HeaderName, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.append(name, value);
+            }
+        };
+        put(&AUDIT_ID, audit_id);
+        put(&CACHE_CONTROL, "no-cache, private");
+        // What did not change has no content.
+        if self.code != 304 && !self.content_type.is_empty() {
+            put(&CONTENT_TYPE, &self.content_type);
+        }
+        for warning in &self.warnings {
+            put(&WARNING, &warning_text(warning));
+        }
+        if let Some(seconds) = self.retry_after {
+            put(&RETRY_AFTER, &seconds.to_string());
+        }
+        if let Some(etag) = &self.etag {
+            put(&ETAG, etag);
+            put(&VARY, "Accept");
+        }
+        let body = match self.content {
+            Content::Watch(lines) => ApiBody::watch(*lines),
+            Content::Bytes(bytes) if parts.method == Method::HEAD => {
+                drop(bytes);
+                ApiBody::whole(Bytes::new())
+            }
+            Content::Bytes(bytes) => {
+                let packed = (bytes.len() >= GZIP_FROM && takes_gzip(&parts.headers))
+                    .then(|| gzip(&bytes))
+                    .flatten();
+                match packed {
+                    Some(packed) => {
+                        put(&CONTENT_ENCODING, "gzip");
+                        put(&VARY, "Accept-Encoding");
+                        ApiBody::whole(packed)
+                    }
+                    None => ApiBody::whole(bytes),
+                }
+            }
+        };
+        *response.body_mut() = body;
+        response
+    }
+}
+
+fn written(value: &Value, format: Format) -> Vec<u8> {
+    let text = match format {
+        Format::Json => {
+            let mut text = value.to_string();
+            text.push('\n');
+            text
+        }
+        Format::Pretty => serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string()) + "\n",
+        Format::Yaml => serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string()),
+    };
+    text.into_bytes()
+}
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| {
+            value
+                .split(',')
+                .any(|word| word.trim().split(';').next() == Some("gzip"))
+        })
+}
+
+fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
+    // Level 1, as the reference: the answer is wanted soon.
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::new(1));
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok()
+}
+
+/// `299 - "text"`; what a header cannot hold is left out.
+fn warning_text(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 10);
+    for letter in text.chars().filter(|letter| !letter.is_control()) {
+        if matches!(letter, '"' | '\\') {
+            quoted.push('\\');
+        }
+        quoted.push(letter);
+    }
+    format!("299 - \"{quoted}\"")
+}

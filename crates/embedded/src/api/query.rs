@@ -1,0 +1,188 @@
+//! A request's query parameters, and the options that are made from them.
+
+use serde_json::{Map, Value};
+
+use crate::fault::{Fault, FieldError, Path, Subject};
+use crate::registry::DeleteOptions;
+use crate::registry::ask::FieldValidation;
+use crate::registry::read::{ListOptions, Selection};
+use crate::registry::select::{FieldSelector, LabelSelector};
+use crate::registry::watch::WatchOptions;
+
+/// Pairs in the order given; of a name given twice the first counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Self {
+        Self(
+            form_urlencoded::parse(text.as_bytes())
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect(),
+        )
+    }
+
+    pub(crate) fn get(&self, name: &str) -> &str {
+        self.find(name).unwrap_or_default()
+    }
+
+    fn find(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// A flag: present and neither `false` nor `0`, as the reference reads it.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.find(name)
+            .is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<i64>, Fault> {
+        match self.get(name) {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                Fault::bad_request(format!(
+                    "strconv.ParseInt: parsing {}: invalid syntax",
+                    crate::fault::quote(text)
+                ))
+            }),
+        }
+    }
+
+    fn selection(&self) -> Result<Selection, Fault> {
+        Ok(Selection {
+            labels: LabelSelector::parse(self.get("labelSelector"))?,
+            fields: FieldSelector::parse(self.get("fieldSelector"))?,
+        })
+    }
+
+    pub(crate) fn is_watch(&self) -> bool {
+        self.flag("watch")
+    }
+
+    pub(crate) fn list_options(&self) -> Result<ListOptions, Fault> {
+        self.number("timeoutSeconds")?;
+        let limit = self.number("limit")?.unwrap_or(0);
+        Ok(ListOptions {
+            selection: self.selection()?,
+            limit: usize::try_from(limit).unwrap_or(0),
+            token: self.get("continue").to_owned(),
+            version: self.get("resourceVersion").to_owned(),
+            version_match: self.get("resourceVersionMatch").to_owned(),
+            asks_initial_events: self.find("sendInitialEvents").is_some(),
+        })
+    }
+
+    pub(crate) fn watch_options(&self) -> Result<WatchOptions, Fault> {
+        let timeout = self.number("timeoutSeconds")?;
+        Ok(WatchOptions {
+            selection: self.selection()?,
+            version: self.get("resourceVersion").to_owned(),
+            version_match: self.get("resourceVersionMatch").to_owned(),
+            bookmarks: self.flag("allowWatchBookmarks"),
+            initial_events: self.find("sendInitialEvents").map(|_| self.flag("sendInitialEvents")),
+            timeout_seconds: timeout.and_then(|seconds| u64::try_from(seconds).ok()),
+        })
+    }
+
+    /// `dryRun` and `fieldValidation` for a write whose options are called `options` (`CreateOptions`, …).
+    pub(crate) fn dry_run(&self, options: &str) -> Result<bool, Fault> {
+        let mut all = self
+            .0
+            .iter()
+            .filter(|(name, value)| name == "dryRun" && !value.is_empty())
+            .peekable();
+        if all.peek().is_none() {
+            return Ok(false);
+        }
+        for (_, value) in all {
+            if value != "All" {
+                let error =
+                    FieldError::not_supported(&Path::new("dryRun"), vec![Value::from(value.as_str())], &["All"]);
+                return Err(invalid(options, &error));
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn validation(&self, options: &str) -> Result<FieldValidation, Fault> {
+        match self.get("fieldValidation") {
+            "" | "Warn" => Ok(FieldValidation::Warn),
+            "Ignore" => Ok(FieldValidation::Ignore),
+            "Strict" => Ok(FieldValidation::Strict),
+            other => {
+                let error =
+                    FieldError::not_supported(&Path::new("fieldValidation"), other, &["", "Ignore", "Strict", "Warn"]);
+                Err(invalid(options, &error))
+            }
+        }
+    }
+
+    /// Options as webhooks are shown them.
+    pub(crate) fn options(&self, kind: &str) -> Value {
+        let mut options = Map::new();
+        options.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
+        options.insert("kind".to_owned(), kind.into());
+        for name in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = self.find(name) {
+                options.insert(name.to_owned(), value.into());
+            }
+        }
+        if self.find("dryRun").is_some() {
+            options.insert("dryRun".to_owned(), vec![Value::from(self.get("dryRun"))].into());
+        }
+        if self.find("force").is_some() {
+            options.insert("force".to_owned(), self.flag("force").into());
+        }
+        Value::Object(options)
+    }
+
+    /// What a delete asks for: the body if there is one, else the query.
+    pub(crate) fn delete_options(&self, body: Option<&Value>) -> Result<(DeleteOptions, bool), Fault> {
+        let Some(body) = body else {
+            let options = DeleteOptions {
+                grace_seconds: self.number("gracePeriodSeconds")?,
+                propagation: self.find("propagationPolicy").map(str::to_owned),
+                orphan_dependents: self.find("orphanDependents").map(|_| self.flag("orphanDependents")),
+                uid: None,
+                resource_version: None,
+                raw: self.options("DeleteOptions"),
+            };
+            return Ok((options, self.dry_run("DeleteOptions")?));
+        };
+        let kind = body.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
+        if kind != "DeleteOptions" {
+            let version = body.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+            return Err(Fault::bad_request(format!(
+                "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
+                crate::fault::quote(kind),
+                crate::fault::quote(version)
+            )));
+        }
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        let preconditions = body.get("preconditions");
+        let dry_run = body
+            .get("dryRun")
+            .and_then(Value::as_array)
+            .is_some_and(|all| all.iter().any(|one| one == "All"));
+        let options = DeleteOptions {
+            grace_seconds: body.get("gracePeriodSeconds").and_then(Value::as_i64),
+            uid: text(preconditions.and_then(|p| p.get("uid"))),
+            resource_version: text(preconditions.and_then(|p| p.get("resourceVersion"))),
+            propagation: text(body.get("propagationPolicy")),
+            orphan_dependents: body.get("orphanDependents").and_then(Value::as_bool),
+            raw: body.clone(),
+        };
+        Ok((options, dry_run || self.dry_run("DeleteOptions")?))
+    }
+}
+
+fn invalid(kind: &str, error: &FieldError) -> Fault {
+    let subject = Subject {
+        group: "meta.k8s.io".to_owned(),
+        kind: kind.to_owned(),
+    };
+    Fault::invalid(&subject, "", std::slice::from_ref(error))
+}

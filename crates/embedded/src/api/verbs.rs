@@ -1,0 +1,564 @@
+//! What is to be done with a collection, an object or a subresource.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use http::request::Parts;
+use http_body::Body;
+use serde_json::{Value, json};
+
+use crate::api::answer::Answer;
+use crate::api::body;
+use crate::api::negotiate::{Format, Representation, Shape, content_type, representation, unsupported};
+use crate::api::query::Query;
+use crate::api::route::Place;
+use crate::api::table::{self, IncludeObject, ListMeta, Wanted};
+use crate::api::watch::WatchLines;
+use crate::api::{Server, documents};
+use crate::caller::Caller;
+use crate::fault::{Fault, FieldError, Path, Subject};
+use crate::registry::ask::{Ask, Outcome, Parsed, Target};
+use crate::registry::read::Listed;
+use crate::registry::{Patch, Registry, object};
+use crate::schema::jsonpath;
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
+/// A request about a kind's objects.
+pub(super) struct Call<'a> {
+    pub(super) server: &'a Arc<Server>,
+    pub(super) parts: &'a Parts,
+    pub(super) place: Place<'a>,
+    pub(super) query: Query,
+    pub(super) caller: Caller,
+}
+
+impl Call<'_> {
+    fn registry(&self) -> &Arc<Registry> {
+        &self.server.registry
+    }
+
+    pub(super) async fn answer<B>(self, body: B) -> Result<Answer, Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let target = self.target()?;
+        let answer = self.dispatch(&target, body).await?;
+        Ok(match &target.version.deprecated {
+            Some(warning) => answer.with_warnings(vec![warning.to_string()]),
+            None => answer,
+        })
+    }
+
+    async fn dispatch<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let is_collection = target.name.is_empty();
+        let row = &target.resource.row;
+        if row.verbs == ["create"] && self.parts.method != Method::POST {
+            return Err(self.not_allowed());
+        }
+        match (&self.parts.method, target.subresource.as_deref()) {
+            (&Method::GET, None) if self.place.is_watch => self.watch(target),
+            (&Method::GET | &Method::HEAD, None | Some("status")) if !is_collection => self.get(target),
+            (&Method::GET | &Method::HEAD, None) if self.query.is_watch() => self.watch(target),
+            (&Method::GET | &Method::HEAD, None) => self.list(target),
+            (&Method::POST, None) if is_collection => self.create(target, body).await,
+            (&Method::PUT, None | Some("status" | "finalize")) if !is_collection => self.replace(target, body).await,
+            (&Method::PATCH, None | Some("status")) if !is_collection => self.patch(target, body).await,
+            (&Method::DELETE, None) if is_collection && row.verbs.contains(&"deletecollection") => {
+                self.delete_collection(target, body).await
+            }
+            (&Method::DELETE, None) if !is_collection => self.delete(target, body).await,
+            (&Method::GET, Some("scale")) => {
+                let scale = self.registry().get_scale(target)?;
+                Ok(Answer::value(200, &scale, self.representation(false)?.format))
+            }
+            (&Method::PUT, Some("scale")) => {
+                let ask = self.ask("UpdateOptions")?;
+                let parsed = self.read(body).await?;
+                let outcome = self.registry().replace_scale(target, &ask, &parsed.value).await?;
+                self.outcome(200, outcome)
+            }
+            (&Method::PATCH, Some("scale")) => {
+                let ask = self.ask("PatchOptions")?;
+                let patch = self.patch_body(target, body).await?;
+                let outcome = self.registry().patch_scale(target, &ask, &patch).await?;
+                self.outcome(200, outcome)
+            }
+            (&Method::POST, Some(subresource)) => {
+                let ask = self.ask("CreateOptions")?;
+                let parsed = self.read(body).await?;
+                self.post_subresource(target, subresource, &ask, parsed.value).await
+            }
+            _ => Err(self.not_allowed()),
+        }
+    }
+
+    /// What the path names, if it is served.
+    fn target(&self) -> Result<Target, Fault> {
+        let place = &self.place;
+        let catalog = self.registry().catalog();
+        if !catalog.has_version(place.group, place.version) {
+            return Err(documents::no_such_path());
+        }
+        let is_ours = catalog
+            .iter()
+            .any(|resource| &*resource.row.group == place.group && !resource.is_custom());
+        let nothing = || {
+            if is_ours {
+                documents::nothing_there()
+            } else {
+                documents::no_such_path()
+            }
+        };
+        let resource = catalog.find(place.group, place.resource).ok_or_else(nothing)?;
+        let version = resource.version(place.version).ok_or_else(nothing)?;
+        let is_namespaced = resource.row.namespaced;
+        if place.namespace.is_some() && !is_namespaced {
+            return Err(nothing());
+        }
+        // All namespaces can be listed and watched, and reviews are made anywhere.
+        if place.namespace.is_none() && is_namespaced && (!place.name.is_empty() || self.parts.method == Method::POST) {
+            return Err(nothing());
+        }
+        if !place.subresource.is_empty() && !crate::kinds::has_subresource(&resource.row, version, place.subresource) {
+            return Err(if resource.is_custom() && matches!(place.subresource, "status" | "scale") {
+                Fault::not_found(&resource.row.resource(), place.name)
+            } else {
+                nothing()
+            });
+        }
+        Ok(Target {
+            version: version.clone(),
+            resource: resource.clone(),
+            namespace: place.namespace.map(str::to_owned),
+            name: place.name.to_owned(),
+            subresource: (!place.subresource.is_empty()).then(|| place.subresource.to_owned()),
+        })
+    }
+
+    fn not_allowed(&self) -> Fault {
+        Fault::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+        .about(
+            &Subject {
+                group: String::new(),
+                kind: String::new(),
+            },
+            "",
+        )
+    }
+
+    fn representation(&self, transforms: bool) -> Result<Representation, Fault> {
+        representation(&self.parts.headers, self.is_pretty(), transforms)
+    }
+
+    /// People at a browser or curl are shown indents.
+    fn is_pretty(&self) -> bool {
+        self.query.flag("pretty")
+    }
+
+    fn include(&self) -> Result<IncludeObject, Fault> {
+        IncludeObject::parse(self.query.get("includeObject"))
+    }
+
+    fn get(&self, target: &Target) -> Result<Answer, Fault> {
+        let asked = self.representation(true)?;
+        let entry = self.registry().get(target, self.query.get("resourceVersion"))?;
+        if asked.shape == Shape::Object && Registry::is_plain(&target.resource, &target.version.name, entry.revision) {
+            let mut bytes = Vec::with_capacity(entry.value.len() + 40);
+            entry.value.write_to(&mut bytes, entry.revision);
+            bytes.push(b'\n');
+            return Ok(Answer::json(200, bytes, asked.format));
+        }
+        let object = self
+            .registry()
+            .present(&target.resource, &target.version.name, &entry.value, entry.revision)?;
+        self.shaped(200, target, object, asked)
+    }
+
+    /// One object in the shape asked for.
+    fn shaped(&self, code: u16, target: &Target, object: Value, asked: Representation) -> Result<Answer, Fault> {
+        let value = match asked.shape {
+            Shape::Object => object,
+            Shape::Metadata(version) => table::partial(object, version),
+            Shape::Table(version) => {
+                let wanted = Wanted {
+                    version,
+                    include: self.include()?,
+                    definitions: true,
+                    now: self.registry().clock.now(),
+                };
+                table::table_of_one(&target.version.columns, object, wanted, &|object, path| {
+                    jsonpath::evaluate(object, path)
+                })
+            }
+        };
+        Ok(Answer::value(code, &value, asked.format))
+    }
+
+    fn list(&self, target: &Target) -> Result<Answer, Fault> {
+        let asked = self.representation(true)?;
+        let options = self.query.list_options()?;
+        let listed = self.registry().list(target, &options)?;
+        match asked.shape {
+            Shape::Object => Ok(Answer::json(200, self.list_bytes(target, &listed)?, asked.format)),
+            shape => {
+                let meta = ListMeta {
+                    resource_version: listed.revision.to_string(),
+                    continue_token: (!listed.token.is_empty()).then(|| listed.token.clone()),
+                    remaining: listed.remaining.map(|count| count as u64),
+                };
+                let objects = listed
+                    .entries
+                    .iter()
+                    .map(|entry| {
+                        self.registry()
+                            .present(&target.resource, &target.version.name, &entry.value, entry.revision)
+                    })
+                    .collect::<Result<Vec<_>, _>>()?;
+                let value = match shape {
+                    Shape::Table(version) => {
+                        let wanted = Wanted {
+                            version,
+                            include: self.include()?,
+                            definitions: true,
+                            now: self.registry().clock.now(),
+                        };
+                        table::table(&target.version.columns, objects, meta, wanted, &|object, path| {
+                            jsonpath::evaluate(object, path)
+                        })
+                    }
+                    Shape::Metadata(version) => table::partial_list(objects, meta, version),
+                    // Written above, from the stored bytes.
+                    Shape::Object => Value::Null,
+                };
+                Ok(Answer::value(200, &value, asked.format))
+            }
+        }
+    }
+
+    /// A list, each object copied once from where it is stored. Items of built-in kinds do not repeat their type, as the
+    /// reference's do not.
+    fn list_bytes(&self, target: &Target, listed: &Listed) -> Result<Vec<u8>, Fault> {
+        let row = &target.resource.row;
+        let sizes: usize = listed.entries.iter().map(|entry| entry.value.len() + 40).sum();
+        let mut bytes = Vec::with_capacity(sizes + 256);
+        let mut metadata = json!({"resourceVersion": listed.revision.to_string()});
+        let map = object::as_map(&mut metadata);
+        if !listed.token.is_empty() {
+            map.insert("continue".to_owned(), listed.token.clone().into());
+        }
+        if let Some(remaining) = listed.remaining {
+            map.insert("remainingItemCount".to_owned(), remaining.into());
+        }
+        let head = format!(
+            r#"{{"kind":{},"apiVersion":{},"metadata":{metadata},"items":["#,
+            json!(&*row.list_kind),
+            json!(target.api_version()),
+        );
+        bytes.extend_from_slice(head.as_bytes());
+        let skip = if target.resource.is_custom() {
+            0
+        } else {
+            object::type_length(&target.api_version(), &row.kind)
+        };
+        for (index, entry) in listed.entries.iter().enumerate() {
+            if index > 0 {
+                bytes.push(b',');
+            }
+            if Registry::is_plain(&target.resource, &target.version.name, entry.revision) {
+                let start = bytes.len();
+                entry.value.write_from(skip, &mut bytes, entry.revision);
+                if skip > 0 {
+                    debug_assert_eq!(bytes.get(start), Some(&b'{'));
+                }
+            } else {
+                let mut object =
+                    self.registry()
+                        .present(&target.resource, &target.version.name, &entry.value, entry.revision)?;
+                if skip > 0 {
+                    let map = object::as_map(&mut object);
+                    map.remove("apiVersion");
+                    map.remove("kind");
+                }
+                bytes.extend_from_slice(object.to_string().as_bytes());
+            }
+        }
+        bytes.extend_from_slice(b"]}\n");
+        Ok(bytes)
+    }
+
+    fn watch(&self, target: &Target) -> Result<Answer, Fault> {
+        let asked = self.representation(true)?;
+        let mut options = self.query.watch_options()?;
+        if !target.name.is_empty() {
+            options.selection.fields.require_name(&target.name);
+        }
+        let watch = self.registry().watch(target, &options)?;
+        let lines = WatchLines::new(self.registry().clone(), watch, target.clone(), asked, self.include()?);
+        Ok(Answer::watch(lines))
+    }
+
+    async fn read<B>(&self, body: B) -> Result<Parsed, Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let bytes = body::read(body).await?;
+        let kind = match self.registry().catalog().find(self.place.group, self.place.resource) {
+            Some(resource) => resource.row.kind.to_string(),
+            None => String::new(),
+        };
+        body::parse(&bytes, content_type(&self.parts.headers), &kind)
+    }
+
+    /// Who asks for a write, and how. `options` names the kind of its options.
+    fn ask(&self, options: &str) -> Result<Ask, Fault> {
+        let manager = self.query.get("fieldManager");
+        check_manager(manager, options)?;
+        let agent = self
+            .parts
+            .headers
+            .get(http::header::USER_AGENT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let manager = if manager.is_empty() {
+            let name = agent.split('/').next().unwrap_or_default();
+            if name.is_empty() { "unknown" } else { name }
+        } else {
+            manager
+        };
+        Ok(Ask {
+            caller: self.caller.clone(),
+            dry_run: self.query.dry_run(options)?,
+            manager: manager.to_owned(),
+            validation: self.query.validation(options)?,
+            options: self.query.options(options),
+        })
+    }
+
+    async fn create<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let ask = self.ask("CreateOptions")?;
+        let parsed = self.read(body).await?;
+        let mut warnings = Vec::new();
+        let object = Registry::decode(target, parsed, &ask, &mut warnings)?;
+        if target.resource.row.verbs == ["create"] {
+            let reviewed = self.server.review(target, object, &self.caller)?;
+            return Ok(Answer::value(201, &reviewed, self.representation(false)?.format).with_warnings(warnings));
+        }
+        let outcome = self.registry().create(target, &ask, object, warnings).await?;
+        self.written(target, &ask, 201, outcome).await
+    }
+
+    async fn replace<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let ask = self.ask("UpdateOptions")?;
+        let parsed = self.read(body).await?;
+        let outcome = self.registry().replace(target, &ask, parsed).await?;
+        let code = if outcome.created { 201 } else { 200 };
+        self.written(target, &ask, code, outcome).await
+    }
+
+    async fn patch<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let patch = self.patch_body(target, body).await?;
+        if matches!(patch, Patch::Apply { .. }) {
+            self.check_apply()?;
+        } else if !self.query.get("force").is_empty() {
+            let error = FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch");
+            return Err(options_fault("PatchOptions", &error));
+        }
+        let ask = self.ask("PatchOptions")?;
+        let outcome = self.registry().patch(target, &ask, &patch).await?;
+        let code = if outcome.created { 201 } else { 200 };
+        self.written(target, &ask, code, outcome).await
+    }
+
+    fn check_apply(&self) -> Result<(), Fault> {
+        if self.query.get("fieldManager").is_empty() {
+            let error = FieldError::required(&Path::new("fieldManager"), "is required for apply patch");
+            return Err(options_fault("PatchOptions", &error));
+        }
+        Ok(())
+    }
+
+    async fn patch_body<B>(&self, target: &Target, body: B) -> Result<Patch, Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let media = content_type(&self.parts.headers);
+        let is_custom = target.resource.is_custom();
+        let accepted: &[&str] = if is_custom {
+            &[JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
+        } else {
+            &[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH]
+        };
+        if ![JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH].contains(&media) {
+            let mut fault = Fault::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+            fault.details = Some(serde_json::Map::new());
+            return Err(fault);
+        }
+        if !accepted.contains(&media) {
+            return Err(unsupported(accepted));
+        }
+        let bytes = body::read(body).await?;
+        let json = |bytes: &[u8]| -> Result<Value, Fault> {
+            serde_json::from_slice(bytes)
+                .map_err(|why| Fault::bad_request(format!("error decoding patch: {}", body::json_error(bytes, &why))))
+        };
+        Ok(match media {
+            JSON_PATCH => Patch::Json(json(&bytes)?),
+            MERGE_PATCH => Patch::Merge(json(&bytes)?),
+            STRATEGIC_PATCH => Patch::Strategic(json(&bytes)?),
+            _ => Patch::Apply {
+                applied: body::parse_yaml(&bytes)?,
+                force: self.query.flag("force"),
+            },
+        })
+    }
+
+    async fn delete<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let (mut ask, options) = self.delete_ask(body).await?;
+        ask.options = options.raw.clone();
+        let outcome = self.registry().delete(target, &ask, &options).await?;
+        let value = Registry::deletion_answer(target, &outcome);
+        if !ask.dry_run {
+            self.registry().after_write(target, &outcome).await;
+        }
+        let asked = self.representation(true)?;
+        let warnings = outcome.warnings;
+        // A Status stays what it is in every shape.
+        if value.get("kind").and_then(Value::as_str) == Some("Status") {
+            return Ok(Answer::value(200, &value, asked.format).with_warnings(warnings));
+        }
+        Ok(self.shaped(200, target, value, asked)?.with_warnings(warnings))
+    }
+
+    async fn delete_collection<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let (ask, options) = self.delete_ask(body).await?;
+        let list = self.query.list_options()?;
+        let revision = self.registry().store.revision();
+        let mut items = self.registry().delete_collection(target, &ask, &options, &list).await?;
+        if !target.resource.is_custom() {
+            for item in &mut items {
+                let map = object::as_map(item);
+                map.remove("apiVersion");
+                map.remove("kind");
+            }
+        }
+        let list = json!({
+            "kind": &*target.resource.row.list_kind, "apiVersion": target.api_version(),
+            "metadata": {"resourceVersion": revision.to_string()}, "items": items,
+        });
+        Ok(Answer::value(200, &list, self.representation(false)?.format))
+    }
+
+    async fn delete_ask<B>(&self, body: B) -> Result<(Ask, crate::registry::DeleteOptions), Fault>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let bytes = body::read(body).await?;
+        let parsed = if bytes.is_empty() {
+            None
+        } else {
+            Some(body::parse(&bytes, content_type(&self.parts.headers), "DeleteOptions")?.value)
+        };
+        let (options, dry_run) = self.query.delete_options(parsed.as_ref())?;
+        let ask = Ask {
+            dry_run,
+            ..self.ask("DeleteOptions")?
+        };
+        Ok((ask, options))
+    }
+
+    async fn post_subresource(
+        &self,
+        target: &Target,
+        subresource: &str,
+        ask: &Ask,
+        body: Value,
+    ) -> Result<Answer, Fault> {
+        let format = self.representation(false)?.format;
+        let value = match subresource {
+            "token" => self.server.token(target, body)?,
+            "binding" => self.registry().bind(target, ask, &body).await?,
+            "eviction" => self.registry().evict(target, ask, &body).await?,
+            _ => return Err(self.not_allowed()),
+        };
+        Ok(Answer::value(201, &value, format))
+    }
+
+    async fn written(&self, target: &Target, ask: &Ask, code: u16, outcome: Outcome) -> Result<Answer, Fault> {
+        if !ask.dry_run {
+            self.registry().after_write(target, &outcome).await;
+        }
+        let asked = self.representation(true)?;
+        let warnings = outcome.warnings;
+        Ok(self
+            .shaped(code, target, outcome.object, asked)?
+            .with_warnings(warnings))
+    }
+
+    fn outcome(&self, code: u16, outcome: Outcome) -> Result<Answer, Fault> {
+        let format: Format = self.representation(false)?.format;
+        Ok(Answer::value(code, &outcome.object, format).with_warnings(outcome.warnings))
+    }
+}
+
+fn check_manager(manager: &str, options: &str) -> Result<(), Fault> {
+    const MOST: usize = 128;
+    let path = Path::new("fieldManager");
+    if manager.len() > MOST {
+        return Err(options_fault(options, &FieldError::too_long(&path, MOST)));
+    }
+    if let Some(letter) = manager.chars().find(|letter| letter.is_control()) {
+        let at = manager.find(letter).unwrap_or_default();
+        let error = FieldError::invalid(
+            &path,
+            manager,
+            format!("invalid character U+{:04X} (at position {at})", u32::from(letter)),
+        );
+        return Err(options_fault(options, &error));
+    }
+    Ok(())
+}
+
+fn options_fault(kind: &str, error: &FieldError) -> Fault {
+    let subject = Subject {
+        group: "meta.k8s.io".to_owned(),
+        kind: kind.to_owned(),
+    };
+    Fault::invalid(&subject, "", std::slice::from_ref(error))
+}

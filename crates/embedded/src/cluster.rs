@@ -1,0 +1,270 @@
+//! A cluster as a value: in memory or on disk, driven by the runtime or by hand.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::admission::Admission;
+use crate::api::{ApiService, Server};
+use crate::clock::Clock;
+use crate::controllers::Controllers;
+use crate::controllers::driver::Driver;
+use crate::fault::Fault;
+use crate::manual::Manual;
+use crate::registry::Registry;
+use crate::registry::ask::{Ask, Target};
+use crate::security::{Secrets, Security};
+use crate::serve::folder::{Folder, FolderError};
+use crate::serve::{ListenError, ListenOptions, Listener, Listening};
+use crate::store::{Durability, Options as StoreOptions, Store, StoreError};
+
+/// What a cluster is made from (E1).
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub clock: Clock,
+    /// Names and uids come from it.
+    pub seed: u64,
+    pub storage: Storage,
+    /// `None`: new ones from the operating system.
+    pub secrets: Option<Secrets>,
+    /// Which of them run: a test may leave out the garbage collector, say.
+    pub controllers: Controllers,
+}
+
+impl Default for Options {
+    /// In memory, by the system's clock.
+    fn default() -> Self {
+        Self {
+            clock: Clock::System,
+            seed: 0,
+            storage: Storage::Memory,
+            secrets: None,
+            controllers: Controllers::all(),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub enum Storage {
+    Memory,
+    /// One file, and nothing beside it but its lock.
+    Disk {
+        file: PathBuf,
+        durability: Durability,
+    },
+    /// A data folder (X1): the store, and what outlives a restart beside it.
+    Folder {
+        path: PathBuf,
+        durability: Durability,
+    },
+}
+
+/// A cluster that cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("{0}")]
+    Random(String),
+    #[error("a manual cluster needs a manual clock: its time is told by whoever drives it")]
+    Clock,
+    #[error("the cluster's first objects could not be written: {0}")]
+    First(Fault),
+}
+
+/// A running cluster. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    server: Arc<Server>,
+    life: Arc<Life>,
+}
+
+/// What goes with a cluster's last handle.
+#[derive(Debug)]
+struct Life {
+    /// Turns true when the cluster stops.
+    stop: watch::Sender<bool>,
+    /// Listeners and [`Cluster::run`]; aborted when this is dropped.
+    tasks: Mutex<JoinSet<()>>,
+    /// Of a cluster in memory: made when it is needed, gone with it.
+    folder: OnceLock<Folder>,
+}
+
+impl Cluster {
+    /// Opens the store and writes what every cluster has.
+    ///
+    /// Called within a tokio runtime, it also spawns one task for the controllers there, until [`Cluster::stop`] or until the last
+    /// handle is dropped. Without a runtime nothing happens by itself. It listens nowhere: see [`Cluster::listen`].
+    pub fn start(options: Options) -> Result<Self, Error> {
+        let controllers = options.controllers.clone();
+        let cluster = Self::still(options)?;
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+            let mut stop = cluster.life.stop.subscribe();
+            let work = async move {
+                tokio::select! {
+                    () = driver.work() => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+            };
+            cluster.life.tasks().spawn_on(work, &runtime);
+        }
+        Ok(cluster)
+    }
+
+    /// The same, but nothing runs by itself: time, controllers and watches go on when they are told to.
+    pub fn manual(options: Options) -> Result<Manual, Error> {
+        let Clock::Manual(clock) = options.clock.clone() else {
+            return Err(Error::Clock);
+        };
+        let controllers = options.controllers.clone();
+        let cluster = Self::still(options)?;
+        let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+        Ok(Manual::new(cluster, clock, driver))
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.server.registry
+    }
+
+    /// A cluster in which nothing happens by itself.
+    fn still(options: Options) -> Result<Self, Error> {
+        let clock = options.clock.clone();
+        let store_options = StoreOptions::new(move || clock.now());
+        let life = Life::default();
+        let (store, kept) = match &options.storage {
+            Storage::Memory => (Store::memory(store_options), None),
+            Storage::Disk { file, durability } => (Store::open(file, *durability, store_options)?, None),
+            Storage::Folder { path, durability } => {
+                let folder = Folder::open(path)?;
+                let store = Store::open(folder.store(), *durability, store_options)?;
+                // Only now is the folder ours.
+                let secrets = folder.secrets()?;
+                let _ = life.folder.set(folder);
+                (store, Some(secrets))
+            }
+        };
+        let secrets = match options.secrets.or(kept) {
+            Some(secrets) => secrets,
+            None => Secrets::random().map_err(Error::Random)?,
+        };
+        let registry = Arc::new(Registry::new(store, options.clock, options.seed, Admission::default()));
+        futures::executor::block_on(first_objects(&registry)).map_err(Error::First)?;
+        Ok(Self {
+            server: Arc::new(Server {
+                registry,
+                security: Security::new(secrets),
+                documents: crate::api::Documents::default(),
+                openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
+            }),
+            life: Arc::new(life),
+        })
+    }
+
+    /// Takes an address and answers there, until the cluster stops.
+    pub async fn listen(&self, options: ListenOptions) -> Result<Listening, ListenError> {
+        let stop = self.life.stop.subscribe();
+        if *stop.borrow() {
+            return Err(ListenError::Stopped);
+        }
+        let listener = Listener::open(options, self.life.folder()?, self.server.security.token()).await?;
+        let listening = listener.listening.clone();
+        self.server.security.set_address(listening.address());
+        let api = self.guarded_service();
+        self.life.tasks().spawn(listener.run(api, stop));
+        Ok(listening)
+    }
+
+    /// Stops: no new connections, watches end, requests under way are answered, then everything is on disk and the file
+    /// is free. In-process clients are refused their writes from then on.
+    pub async fn stop(&self) {
+        self.life.stop.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.life.tasks());
+        while tasks.join_next().await.is_some() {}
+        let store = self.server.registry.store.clone();
+        // Waits for the disk.
+        if tokio::task::spawn_blocking(move || store.close()).await.is_err() {
+            tracing::error!("the store could not be closed");
+        }
+    }
+
+    /// For clients in this process: no socket, no TLS, no token.
+    #[must_use]
+    pub fn service(&self) -> ApiService {
+        ApiService::trusted(self.server.clone())
+    }
+
+    /// For the listener: callers must say who they are.
+    #[must_use]
+    pub fn guarded_service(&self) -> ApiService {
+        ApiService::guarded(self.server.clone())
+    }
+
+    /// Forgets all history: whoever watches from before must list anew.
+    pub fn compact_now(&self) {
+        self.server.registry.store.forget();
+    }
+
+    /// A client in this process, in the namespace `default`.
+    #[must_use]
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.service(), "default")
+    }
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self {
+            stop: watch::Sender::new(false),
+            tasks: Mutex::default(),
+            folder: OnceLock::new(),
+        }
+    }
+}
+
+impl Life {
+    fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self) -> Result<&Folder, FolderError> {
+        if let Some(folder) = self.folder.get() {
+            return Ok(folder);
+        }
+        let folder = Folder::temporary()?;
+        Ok(self.folder.get_or_init(|| folder))
+    }
+}
+
+/// The namespaces that every cluster has (C2).
+async fn first_objects(registry: &Registry) -> Result<(), Fault> {
+    let catalog = registry.catalog();
+    let Some(resource) = catalog.find("", "namespaces") else {
+        return Err(Fault::internal("there is no kind Namespace"));
+    };
+    let Some(version) = resource.version("v1") else {
+        return Err(Fault::internal("there is no version v1 of Namespace"));
+    };
+    let target = Target {
+        version: version.clone(),
+        resource: resource.clone(),
+        namespace: None,
+        name: String::new(),
+        subresource: None,
+    };
+    let ask = Ask::internal("kube-apiserver");
+    for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+        if registry.store.head(&target.key_of(name)).is_some() {
+            continue;
+        }
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let namespace = Registry::decode(&target, body.into(), &ask, &mut Vec::new())?;
+        registry.create(&target, &ask, namespace, Vec::new()).await?;
+    }
+    Ok(())
+}

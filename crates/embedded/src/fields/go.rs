@@ -1,0 +1,89 @@
+//! Values and types as the reference's messages print them: Go's `%v` and type names.
+
+use serde_json::{Map, Value};
+
+/// `map[a:1 b:[x y]]`
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => plain_map(map),
+        other => other.to_string(),
+    }
+}
+
+pub(super) fn plain_map(map: &Map<String, Value>) -> String {
+    let fields: Vec<String> = map
+        .iter()
+        .map(|(key, value)| format!("{key}:{}", plain(value)))
+        .collect();
+    format!("map[{}]", fields.join(" "))
+}
+
+/// The type a value has after decoding.
+pub(super) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// What the JSON decoder calls a value it did not expect.
+pub(super) fn json_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A value as Go source.
+pub(super) fn syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => crate::fault::quote(text),
+        Value::Array(items) => {
+            format!(
+                "[]interface {{}}{{{}}}",
+                items.iter().map(syntax).collect::<Vec<_>>().join(", ")
+            )
+        }
+        Value::Object(map) => {
+            let fields: Vec<String> = map
+                .iter()
+                .map(|(key, value)| format!("{}:{}", crate::fault::quote(key), syntax(value)))
+                .collect();
+            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// JSON as Go's encoder writes it: what HTML could take for its own is escaped.
+pub(super) fn json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        match letter {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            other => out.push(other),
+        }
+    }
+    out
+}

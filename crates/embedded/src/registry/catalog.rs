@@ -1,0 +1,151 @@
+//! Which kinds there are: the built-in rows, and one for each established CRD. A catalog is a value; a change makes a new one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use crate::kinds;
+use crate::registry::row::{Row, Rules, Version};
+use crate::schema::cel;
+use crate::store::{Key, Prefix, Revision};
+
+/// A kind that is served.
+#[derive(Debug)]
+pub struct Resource {
+    pub row: Arc<Row>,
+    /// Of each version, in the row's order. Empty for built-in kinds.
+    pub(crate) cel: Vec<cel::Rules>,
+    /// The revision in which the CRD's schemas came to be as they are: what was stored before is pruned and defaulted
+    /// again when it is read (D2). 0 for built-in kinds.
+    pub(crate) shaped: Revision,
+    /// The CRD's uid: instances of a CRD that was deleted and made again are not its instances.
+    pub(crate) definition: Option<String>,
+}
+
+impl Resource {
+    #[must_use]
+    pub fn version(&self, name: &str) -> Option<&Version> {
+        self.row
+            .versions
+            .iter()
+            .find(|version| version.served && &*version.name == name)
+    }
+
+    /// The version that is stored.
+    #[must_use]
+    pub fn storage(&self) -> Option<&Version> {
+        self.row.versions.iter().find(|version| version.storage)
+    }
+
+    pub(crate) fn cel_of(&self, version: &str) -> Option<&cel::Rules> {
+        let at = self.row.versions.iter().position(|v| &*v.name == version)?;
+        self.cel.get(at)
+    }
+
+    #[must_use]
+    pub fn is_custom(&self) -> bool {
+        matches!(self.row.rules, Rules::Custom)
+    }
+
+    /// Where its objects are stored: another kind's place for a view of that kind (the two Events).
+    pub(crate) fn place(&self) -> (&str, &str) {
+        kinds::stored_as(&self.row).unwrap_or((&self.row.group, &self.row.plural))
+    }
+
+    pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> Key {
+        let (group, plural) = self.place();
+        Key::new(group, plural, namespace, name)
+    }
+
+    pub(crate) fn prefix(&self, namespace: Option<&str>) -> Prefix {
+        let (group, plural) = self.place();
+        Key::prefix(group, plural, namespace)
+    }
+
+    pub(crate) fn api_version(&self, version: &str) -> String {
+        api_version(&self.row.group, version)
+    }
+}
+
+/// `v1`, `apps/v1`.
+#[must_use]
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+/// All kinds at one moment.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// By group and plural.
+    resources: BTreeMap<(Arc<str>, Arc<str>), Arc<Resource>>,
+}
+
+/// Read once for each process.
+static BUILT_IN: LazyLock<Catalog> = LazyLock::new(|| Catalog {
+    resources: kinds::rows()
+        .into_iter()
+        .map(|row| {
+            let key = (row.group.clone(), row.plural.clone());
+            let resource = Resource {
+                row: Arc::new(row),
+                cel: Vec::new(),
+                shaped: 0,
+                definition: None,
+            };
+            (key, Arc::new(resource))
+        })
+        .collect(),
+});
+
+impl Catalog {
+    #[must_use]
+    pub fn built_in() -> Self {
+        BUILT_IN.clone()
+    }
+
+    #[must_use]
+    pub fn find(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.resources.get(&(group.into(), plural.into()))
+    }
+
+    /// By kind, as owner references and bodies name it.
+    #[must_use]
+    pub fn of_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.iter()
+            .find(|resource| &*resource.row.group == group && &*resource.row.kind == kind)
+    }
+
+    /// The rows, as discovery and OpenAPI take them.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Arc<Row>> {
+        self.iter().map(|resource| resource.row.clone()).collect()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values()
+    }
+
+    #[must_use]
+    pub fn has_version(&self, group: &str, version: &str) -> bool {
+        self.iter()
+            .any(|resource| &*resource.row.group == group && resource.version(version).is_some())
+    }
+
+    #[must_use]
+    pub fn with(&self, resource: Resource) -> Self {
+        let mut next = self.clone();
+        let key = (resource.row.group.clone(), resource.row.plural.clone());
+        next.resources.insert(key, Arc::new(resource));
+        next
+    }
+
+    #[must_use]
+    pub fn without(&self, group: &str, plural: &str) -> Self {
+        let mut next = self.clone();
+        next.resources.remove(&(group.into(), plural.into()));
+        next
+    }
+}

@@ -1,0 +1,240 @@
+//! Create: identity from the server, defaults, admission, rules, and one write that expects nothing to be there.
+
+use serde_json::Value;
+
+use crate::admission::{Operation, Review};
+use crate::fault::{Fault, FieldError, Path, quote};
+use crate::kinds::{self, metadata};
+use crate::registry::ask::{Ask, Outcome, Target};
+use crate::registry::row::{NameRule, Rules};
+use crate::registry::{Refused, Registry, object};
+use crate::schema;
+use crate::store::{Change, Expect};
+
+/// Names tried for a `generateName` before giving up (O6).
+const NAMES_TRIED: usize = 8;
+/// How much of a `generateName` is kept, so that a label can hold the name.
+const BASE_LENGTH: usize = 58;
+
+impl Registry {
+    /// Stores a new object. `object` is decoded and defaulted.
+    pub(crate) async fn create(
+        &self,
+        target: &Target,
+        ask: &Ask,
+        mut object: Value,
+        mut warnings: Vec<String>,
+    ) -> Result<Outcome, Fault> {
+        if !object::text(&object, "resourceVersion").is_empty() {
+            return Err(Fault::new(
+                500,
+                "",
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        place(target, &mut object)?;
+        let asked_name = object::name(&object).to_owned();
+        let base = object::text(&object, "generateName").to_owned();
+        if asked_name.is_empty() && base.is_empty() {
+            let error = FieldError::required(&Path::new("metadata.name"), "name or generateName is required");
+            return Err(Fault::invalid(&target.subject(), "", &[error]));
+        }
+        self.stamp(target, &mut object);
+        self.track(target, ask, None, &mut object);
+        self.finish_create(target, ask, object, &mut warnings, &asked_name, &base)
+            .await
+    }
+
+    /// From where a create and a write that creates are the same.
+    pub(super) async fn finish_create(
+        &self,
+        target: &Target,
+        ask: &Ask,
+        mut object: Value,
+        warnings: &mut Vec<String>,
+        asked_name: &str,
+        base: &str,
+    ) -> Result<Outcome, Fault> {
+        let mut tried = 0;
+        loop {
+            if asked_name.is_empty() {
+                object::meta_mut(&mut object).insert("name".to_owned(), self.generated(base).into());
+            }
+            let name = object::name(&object).to_owned();
+            let review = Review {
+                operation: Operation::Create,
+                target,
+                name: &name,
+                old: None,
+                ask,
+            };
+            let mut admitted = object.clone();
+            self.admit(&review, &mut admitted, warnings).await?;
+            Self::prepare_create(target, &mut admitted);
+            self.check_create(target, &admitted, &name, warnings)?;
+            self.validate(&review, Some(&admitted), warnings).await?;
+            if ask.dry_run {
+                if self.store.head(&target.key_of(&name)).is_some() {
+                    return Err(Fault::already_exists(&target.plural(), &name));
+                }
+                return Ok(Outcome::new(admitted, true, warnings));
+            }
+            let stored = Self::store_form(&target.resource, &admitted)?;
+            match self
+                .commit(target.key_of(&name), Expect::Revision(0), Change::Put(stored))
+                .await
+            {
+                Ok(revision) => {
+                    object::meta_mut(&mut admitted).insert("resourceVersion".to_owned(), revision.to_string().into());
+                    return Ok(Outcome::new(admitted, true, warnings));
+                }
+                Err(Refused::Fault(fault)) => return Err(fault),
+                Err(Refused::Moved) => {
+                    let exists = Fault::already_exists(&target.plural(), &name);
+                    tried += 1;
+                    if !asked_name.is_empty() {
+                        return Err(exists);
+                    }
+                    if tried >= NAMES_TRIED {
+                        let mut fault = exists.retry_after(1);
+                        fault.message = format!(
+                            "{} {} already exists, the server was not able to generate a unique name for the object",
+                            target.plural(),
+                            quote(&name)
+                        );
+                        return Err(fault);
+                    }
+                }
+            }
+        }
+    }
+
+    fn generated(&self, base: &str) -> String {
+        let end = base
+            .char_indices()
+            .map(|(at, letter)| at + letter.len_utf8())
+            .take_while(|end| *end <= BASE_LENGTH)
+            .last()
+            .unwrap_or(0);
+        format!("{}{}", base.get(..end).unwrap_or_default(), self.dice.suffix())
+    }
+
+    /// What the server alone decides (O7).
+    pub(super) fn stamp(&self, target: &Target, object: &mut Value) {
+        let has_generation = match target.resource.row.rules {
+            Rules::BuiltIn(rules) => rules.has_generation,
+            Rules::Custom => true,
+        };
+        let now = self.clock.now();
+        let uid = self.dice.uid();
+        let meta = object::meta_mut(object);
+        for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+            meta.remove(field);
+        }
+        meta.insert("uid".to_owned(), uid.into());
+        meta.insert("creationTimestamp".to_owned(), object::time(now));
+        if has_generation {
+            meta.insert("generation".to_owned(), 1.into());
+        }
+    }
+
+    fn prepare_create(target: &Target, object: &mut Value) {
+        match target.resource.row.rules {
+            Rules::BuiltIn(rules) => (rules.on_create)(object),
+            Rules::Custom => {
+                if target.version.has_status {
+                    object::as_map(object).remove("status");
+                }
+            }
+        }
+    }
+
+    fn check_create(
+        &self,
+        target: &Target,
+        object: &Value,
+        name: &str,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Fault> {
+        let errors = match target.resource.row.rules {
+            Rules::BuiltIn(rules) => {
+                let mut errors = check_metadata(target, object, rules.name);
+                errors.extend(metadata::check_built_in_finalizers(
+                    object.get("metadata").unwrap_or(&Value::Null),
+                    &Path::new("metadata"),
+                ));
+                if target.is_definition() {
+                    errors.extend(kinds::crd::check(object, None));
+                }
+                errors.extend((rules.check)(object));
+                warnings.extend((rules.warn)(object, None));
+                errors
+            }
+            Rules::Custom => {
+                let mut errors = check_metadata(target, object, NameRule::Subdomain);
+                errors.extend(Self::check_custom(target, object, None));
+                errors
+            }
+        };
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(Fault::invalid(&target.subject(), name, &errors))
+        }
+    }
+
+    /// Schema, list types and CEL of a custom resource.
+    pub(super) fn check_custom(target: &Target, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = schema::validate(&target.version.schema, object, old);
+        if let Some(rules) = target.resource.cel_of(&target.version.name) {
+            if errors.is_empty() {
+                errors.extend(rules.check(object, old));
+            }
+        }
+        errors
+    }
+}
+
+pub(super) fn check_metadata(target: &Target, object: &Value, rule: NameRule) -> Vec<FieldError> {
+    metadata::check_metadata(
+        object.get("metadata").unwrap_or(&Value::Null),
+        rule,
+        target.resource.row.namespaced,
+        &Path::new("metadata"),
+    )
+}
+
+/// The namespace of the request is the object's.
+pub(super) fn place(target: &Target, object: &mut Value) -> Result<(), Fault> {
+    let given = object::text(object, "namespace");
+    match &target.namespace {
+        Some(namespace) => {
+            if !given.is_empty() && given != namespace {
+                return Err(Fault::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+            let namespace = namespace.clone();
+            object::meta_mut(object).insert("namespace".to_owned(), namespace.into());
+        }
+        None => {
+            if !given.is_empty() && !target.resource.row.namespaced {
+                return Err(Fault::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Outcome {
+    pub(super) fn new(object: Value, created: bool, warnings: &mut Vec<String>) -> Self {
+        Self {
+            object,
+            created,
+            deleted: false,
+            warnings: std::mem::take(warnings),
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! One expression: read, completed with what kube-cel lacks, checked, run.
+
+use std::sync::{Arc, LazyLock};
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators};
+use cel::parser::Parser;
+use cel::{Context, ExecutionError, Value as Cel};
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel;
+
+use super::typing;
+
+#[derive(Debug)]
+pub(super) struct Program {
+    pub expression: IdedExpr,
+}
+
+impl Program {
+    /// Reads and checks an expression. Errors begin as the reference's do: `compilation failed: …`.
+    pub fn compile(text: &str, variables: typing::Variables<'_>, wanted: typing::Wanted) -> Result<Self, String> {
+        let failed = match wanted {
+            typing::Wanted::Bool => "compilation failed",
+            typing::Wanted::Message => "messageExpression compilation failed",
+        };
+        let mut expression = Parser::new()
+            .enable_optional_syntax(true)
+            .parse(text)
+            .map_err(|errors| format!("{failed}: {errors}"))?;
+        rewrite(&mut expression);
+        if let Some(what) = unsupported(&expression) {
+            return Err(format!(
+                "{failed}: {what} is not supported by this server, in rule {text}"
+            ));
+        }
+        match typing::check(&expression, variables, wanted) {
+            Ok(()) => Ok(Self { expression }),
+            Err(typing::Refused::Result(sentence)) => Err(sentence.to_owned()),
+            Err(typing::Refused::Expression(problem)) => Err(format!("{failed}: {}", problem.show(text))),
+        }
+    }
+
+    /// Whether a variable is spoken of.
+    pub fn uses(&self, name: &str) -> bool {
+        self.expression.references().has_variable(name)
+    }
+
+    pub fn run(&self, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
+        Cel::resolve(&self.expression, scope)
+    }
+}
+
+/// The functions, and the names of types.
+pub(super) fn base() -> &'static Context<'static> {
+    static BASE: LazyLock<Context<'static>> = LazyLock::new(|| {
+        let mut base = Context::default().with_all();
+        base.add_function("type", |value: Cel| Arc::new(type_name(&value).to_owned()));
+        base.add_function("dyn", |value: Cel| -> cel::ResolveResult { Ok(value) });
+        base.add_function(KEYS, keys);
+        for name in TYPES {
+            base.add_variable_from_value(name, Cel::String(Arc::new(name.to_owned())));
+        }
+        base
+    });
+    &BASE
+}
+
+/// Types that expressions can name.
+pub(super) const TYPES: [&str; 10] = [
+    "bool",
+    "bytes",
+    "double",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "string",
+    "type",
+    "uint",
+];
+
+fn type_name(value: &Cel) -> &'static str {
+    match value {
+        Cel::List(_) => "list",
+        Cel::Map(_) => "map",
+        Cel::Int(_) => "int",
+        Cel::UInt(_) => "uint",
+        Cel::Float(_) => "double",
+        Cel::String(_) => "string",
+        Cel::Bytes(_) => "bytes",
+        Cel::Bool(_) => "bool",
+        Cel::Duration(_) => "google.protobuf.Duration",
+        Cel::Timestamp(_) => "google.protobuf.Timestamp",
+        Cel::Null => "null_type",
+        Cel::Function(..) | Cel::Opaque(_) => "dyn",
+    }
+}
+
+/// Whether a function is there, by its name with its package.
+pub(super) fn is_function(name: &str) -> bool {
+    let call = IdedExpr {
+        id: 0,
+        expr: Expr::Call(CallExpr {
+            func_name: name.to_owned(),
+            target: None,
+            args: Vec::new(),
+        }),
+    };
+    !matches!(Cel::resolve(&call, base()), Err(ExecutionError::UndeclaredReference(unknown)) if *unknown == name)
+}
+
+/// Runs a function of one text.
+fn apply(function: &'static str, text: &str) -> Option<Cel> {
+    let call = IdedExpr {
+        id: 0,
+        expr: Expr::Call(CallExpr {
+            func_name: function.to_owned(),
+            target: None,
+            args: vec![IdedExpr {
+                id: 0,
+                expr: Expr::Literal(LiteralValue::String(text.into())),
+            }],
+        }),
+    };
+    Cel::resolve(&call, base()).ok()
+}
+
+pub(super) fn duration(text: &str) -> Option<Cel> {
+    apply("duration", text)
+}
+
+pub(super) fn timestamp(text: &str) -> Option<Cel> {
+    apply("timestamp", text)
+}
+
+/// The text of a `messageExpression`, if it is one that can be shown.
+pub(super) fn message(program: &Program, scope: &Context<'_>) -> Option<String> {
+    const MOST_BYTES: usize = 5 * 1024;
+    let Ok(Cel::String(text)) = program.run(scope) else {
+        return None;
+    };
+    let text = text.trim();
+    (!text.is_empty() && text.len() <= MOST_BYTES && !text.contains('\n')).then(|| text.to_owned())
+}
+
+/// An error in the reference's words.
+pub(super) fn words(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::Overflow(_, Cel::UInt(_), _) => "unsigned integer overflow".to_owned(),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::IndexOutOfBounds(_) => "index out of bounds".to_owned(),
+        ExecutionError::FunctionError { message, .. } => message.clone(),
+        ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
+        _ => "no such overload".to_owned(),
+    }
+}
+
+/// Names what the interpreter would panic on or never knows.
+fn unsupported(expression: &IdedExpr) -> Option<String> {
+    let mut found = None;
+    visit(expression, &mut |expression| match &expression.expr {
+        Expr::Struct(message) => {
+            found.get_or_insert_with(|| format!("a value of type {}", message.type_name));
+        }
+        Expr::Unspecified => {
+            found.get_or_insert_with(|| "an empty expression".to_owned());
+        }
+        _ => {}
+    });
+    found
+}
+
+pub(super) fn visit(expression: &IdedExpr, run: &mut dyn FnMut(&IdedExpr)) {
+    run(expression);
+    match &expression.expr {
+        Expr::Call(call) => {
+            for part in call.target.as_deref().into_iter().chain(&call.args) {
+                visit(part, run);
+            }
+        }
+        Expr::Comprehension(fold) => {
+            for part in [
+                &fold.iter_range,
+                &fold.accu_init,
+                &fold.loop_cond,
+                &fold.loop_step,
+                &fold.result,
+            ] {
+                visit(part, run);
+            }
+        }
+        Expr::List(list) => list.elements.iter().for_each(|part| visit(part, run)),
+        Expr::Map(map) => {
+            for entry in &map.entries {
+                match &entry.expr {
+                    EntryExpr::MapEntry(entry) => {
+                        visit(&entry.key, run);
+                        visit(&entry.value, run);
+                    }
+                    EntryExpr::StructField(field) => visit(&field.value, run),
+                }
+            }
+        }
+        Expr::Struct(message) => {
+            for entry in &message.entries {
+                if let EntryExpr::StructField(field) = &entry.expr {
+                    visit(&field.value, run);
+                }
+            }
+        }
+        Expr::Select(select) => visit(&select.operand, run),
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
+    }
+}
+
+/// Indices of a list, keys of a map: what macros with two variables walk over.
+pub(super) const KEYS: &str = "@keys";
+
+fn keys(value: Cel) -> cel::ResolveResult {
+    match value {
+        Cel::List(items) => Ok(Cel::List(Arc::new(
+            (0..items.len())
+                .map(|index| Cel::Int(i64::try_from(index).unwrap_or(i64::MAX)))
+                .collect(),
+        ))),
+        Cel::Map(map) => Ok(Cel::List(Arc::new(map.map.keys().cloned().map(Cel::from).collect()))),
+        _ => Err(ExecutionError::NoSuchOverload),
+    }
+}
+
+fn expr(expr: Expr) -> IdedExpr {
+    IdedExpr { id: 0, expr }
+}
+
+fn ident(name: &str) -> IdedExpr {
+    expr(Expr::Ident(name.to_owned()))
+}
+
+fn call(name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    expr(Expr::Call(CallExpr {
+        func_name: name.to_owned(),
+        target: None,
+        args,
+    }))
+}
+
+fn method(target: IdedExpr, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    expr(Expr::Call(CallExpr {
+        func_name: name.to_owned(),
+        target: Some(Box::new(target)),
+        args,
+    }))
+}
+
+fn truth(value: bool) -> IdedExpr {
+    expr(Expr::Literal(LiteralValue::Boolean(value.into())))
+}
+
+/// `body` with `name` standing for `value`: a fold over nothing, as the reference writes it.
+fn bind(name: &str, value: IdedExpr, body: IdedExpr) -> IdedExpr {
+    expr(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: expr(Expr::List(ListExpr::new(Vec::new()))),
+        iter_var: "#unused".to_owned(),
+        iter_var2: None,
+        accu_var: name.to_owned(),
+        accu_init: value,
+        loop_cond: truth(false),
+        loop_step: ident(name),
+        result: body,
+    })))
+}
+
+/// Writes out the macros that the parser does not know, and selections that the interpreter reads wrongly.
+fn rewrite(expression: &mut IdedExpr) {
+    match &mut expression.expr {
+        Expr::Call(call) => {
+            if let Some(target) = &mut call.target {
+                rewrite(target);
+            }
+            call.args.iter_mut().for_each(rewrite);
+        }
+        Expr::Comprehension(fold) => {
+            for part in [
+                &mut fold.iter_range,
+                &mut fold.accu_init,
+                &mut fold.loop_cond,
+                &mut fold.loop_step,
+                &mut fold.result,
+            ] {
+                rewrite(part);
+            }
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(rewrite),
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    rewrite(&mut entry.key);
+                    rewrite(&mut entry.value);
+                }
+            }
+        }
+        Expr::Select(select) => rewrite(&mut select.operand),
+        Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
+    }
+    if let Expr::Call(call) = &mut expression.expr
+        && let Some(written_out) = macro_call(call)
+    {
+        *expression = written_out;
+    }
+}
+
+fn macro_call(given: &mut CallExpr) -> Option<IdedExpr> {
+    if given.func_name == operators::OPT_SELECT {
+        // The interpreter's `a.?b` fails where `b` is missing; its `a[?"b"]` does not.
+        given.func_name = operators::OPT_INDEX.to_owned();
+        return None;
+    }
+    let target = given.target.as_deref()?.clone();
+    let name = |at: usize| match &given.args.get(at)?.expr {
+        Expr::Ident(name) => Some(name.clone()),
+        _ => None,
+    };
+    let argument = |at: usize| given.args.get(at).cloned();
+    match (given.func_name.as_str(), given.args.len()) {
+        (kind @ ("optMap" | "optFlatMap"), 2) => {
+            let body = bind(&name(0)?, method(ident("@optional"), "value", Vec::new()), argument(1)?);
+            let body = if kind == "optMap" {
+                method(ident("optional"), "of", vec![body])
+            } else {
+                body
+            };
+            let has = method(ident("@optional"), "hasValue", Vec::new());
+            let none = method(ident("optional"), "none", Vec::new());
+            Some(bind(
+                "@optional",
+                target,
+                call(operators::CONDITIONAL, vec![has, body, none]),
+            ))
+        }
+        (kind @ ("all" | "exists" | "existsOne" | "exists_one"), 3) => {
+            let (key, value, body) = (name(0)?, name(1)?, argument(2)?);
+            Some(with_pairs(target, &key, &value, |body_of| {
+                fold_truth(kind, &key, body_of(body))
+            }))
+        }
+        ("transformList", 3) => {
+            let (key, value, body) = (name(0)?, name(1)?, argument(2)?);
+            Some(with_pairs(target, &key, &value, |body_of| {
+                fold_list(&key, body_of(body))
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// A fold over the pairs of a list or map: `build` gets what makes a body see the value beside the key.
+fn with_pairs(
+    target: IdedExpr,
+    key: &str,
+    value: &str,
+    build: impl FnOnce(&dyn Fn(IdedExpr) -> IdedExpr) -> IdedExpr,
+) -> IdedExpr {
+    let key = key.to_owned();
+    let value = value.to_owned();
+    let fold = build(&move |body| {
+        let entry = call(operators::INDEX, vec![ident("@range"), ident(&key)]);
+        bind(&value, entry, body)
+    });
+    bind("@range", target, fold)
+}
+
+fn range_keys() -> IdedExpr {
+    call(KEYS, vec![ident("@range")])
+}
+
+fn fold(key: &str, init: IdedExpr, condition: IdedExpr, step: IdedExpr, result: IdedExpr) -> IdedExpr {
+    expr(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: range_keys(),
+        iter_var: key.to_owned(),
+        iter_var2: None,
+        accu_var: "@result".to_owned(),
+        accu_init: init,
+        loop_cond: condition,
+        loop_step: step,
+        result,
+    })))
+}
+
+fn fold_truth(kind: &str, key: &str, body: IdedExpr) -> IdedExpr {
+    let result = || ident("@result");
+    match kind {
+        "all" => {
+            let condition = call(operators::NOT_STRICTLY_FALSE, vec![result()]);
+            let step = call(operators::LOGICAL_AND, vec![result(), body]);
+            fold(key, truth(true), condition, step, result())
+        }
+        "exists" => {
+            let not = call(operators::LOGICAL_NOT, vec![result()]);
+            let condition = call(operators::NOT_STRICTLY_FALSE, vec![not]);
+            let step = call(operators::LOGICAL_OR, vec![result(), body]);
+            fold(key, truth(false), condition, step, result())
+        }
+        _ => {
+            let whole = |number: i64| expr(Expr::Literal(LiteralValue::Int(number.into())));
+            let more = call(operators::ADD, vec![result(), whole(1)]);
+            let step = call(operators::CONDITIONAL, vec![body, more, result()]);
+            let one = call(operators::EQUALS, vec![result(), whole(1)]);
+            fold(key, whole(0), truth(true), step, one)
+        }
+    }
+}
+
+fn fold_list(key: &str, body: IdedExpr) -> IdedExpr {
+    let list = |elements| expr(Expr::List(ListExpr::new(elements)));
+    let step = call(operators::ADD, vec![ident("@result"), list(vec![body])]);
+    fold(key, list(Vec::new()), truth(true), step, ident("@result"))
+}

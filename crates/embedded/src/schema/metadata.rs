@@ -1,0 +1,82 @@
+//! What ObjectMeta knows, for the metadata of custom resources and of resources embedded in them.
+
+use serde_json::{Map, Value};
+
+const FIELDS: [&str; 15] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+const OWNER_FIELDS: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+
+const MANAGED_FIELDS: [&str; 7] = [
+    "manager",
+    "operation",
+    "apiVersion",
+    "time",
+    "fieldsType",
+    "fieldsV1",
+    "subresource",
+];
+
+/// Drops what ObjectMeta does not know from a resource's `metadata`, and what says nothing (null, empty), as a round
+/// trip through the type does. `place` is where the resource is.
+pub(super) fn prune(resource: &mut Map<String, Value>, place: &str, dropped: &mut Vec<String>) {
+    let Some(Value::Object(metadata)) = resource.get_mut("metadata") else {
+        return;
+    };
+    let dot = if place.is_empty() { "" } else { "." };
+    metadata.retain(|key, value| {
+        if !FIELDS.contains(&key.as_str()) {
+            dropped.push(format!("{place}{dot}metadata.{key}"));
+            return false;
+        }
+        let known: &[&str] = match key.as_str() {
+            "ownerReferences" => &OWNER_FIELDS,
+            "managedFields" => &MANAGED_FIELDS,
+            _ => &[],
+        };
+        if !known.is_empty() {
+            items(value, known, &format!("{place}{dot}metadata.{key}"), dropped);
+        }
+        !says_nothing(key, value)
+    });
+}
+
+fn items(value: &mut Value, known: &[&str], place: &str, dropped: &mut Vec<String>) {
+    for (index, item) in value.as_array_mut().into_iter().flatten().enumerate() {
+        if let Value::Object(map) = item {
+            map.retain(|key, value| {
+                let keep = known.contains(&key.as_str());
+                if !keep {
+                    dropped.push(format!("{place}[{index}].{key}"));
+                }
+                keep && !value.is_null()
+            });
+        }
+    }
+}
+
+fn says_nothing(key: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Number(number) => key == "generation" && number.as_i64() == Some(0),
+        Value::Bool(_) => false,
+    }
+}

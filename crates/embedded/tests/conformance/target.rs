@@ -1,0 +1,104 @@
+//! The servers cases are played against: a real kube-apiserver, or the embedded one.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// One server of a kind. Cases marked `controllers: true` need one with kube-controller-manager (or what embedded has for
+/// it) beside it, all others one without.
+pub struct Target {
+    client: Client,
+    controllers: bool,
+    history: History,
+}
+
+/// Who makes the server forget.
+enum History {
+    /// `xtask k8s compact` on the control plane in this folder.
+    Xtask { program: PathBuf, folder: PathBuf },
+    /// The embedded cluster itself.
+    Embedded(usher_embedded::Cluster),
+    /// Nobody.
+    Kept,
+}
+
+impl Target {
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    pub fn has_controllers(&self) -> bool {
+        self.controllers
+    }
+
+    pub async fn compact(&self) -> Result<(), String> {
+        match &self.history {
+            History::Embedded(cluster) => {
+                cluster.compact_now();
+                Ok(())
+            }
+            History::Kept => {
+                Err("this server cannot be told to compact: set USHER_XTASK and USHER_BARE_K8S_DIR".into())
+            }
+            History::Xtask { program, folder } => {
+                let mut command = Command::new(program);
+                command.args(["k8s", "compact", "--dir"]).arg(folder);
+                let output = command
+                    .output()
+                    .map_err(|error| format!("{}: {error}", program.display()))?;
+                match output.status.success() {
+                    true => Ok(()),
+                    false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+                }
+            }
+        }
+    }
+
+    pub async fn version(&self) -> String {
+        self.client
+            .apiserver_version()
+            .await
+            .map_or_else(|error| error.to_string(), |info| info.git_version)
+    }
+}
+
+/// The embedded server in process, a new one for each program.
+pub async fn embedded(controllers: bool) -> Option<Target> {
+    let cluster = usher_embedded::Cluster::start(usher_embedded::Options::default()).unwrap();
+    // A real server's first revisions are long forgotten, too.
+    cluster.compact_now();
+    Some(Target {
+        client: cluster.client(),
+        controllers,
+        history: History::Embedded(cluster),
+    })
+}
+
+/// The real servers that the environment names: what `cargo xtask test` and `cargo xtask conformance` start.
+pub async fn real(controllers: bool) -> Option<Target> {
+    let (kubeconfig, folder) = match controllers {
+        true => ("USHER_TEST_KUBECONFIG", "USHER_K8S_DIR"),
+        false => ("USHER_TEST_BARE_KUBECONFIG", "USHER_BARE_K8S_DIR"),
+    };
+    let path = std::env::var(kubeconfig).ok()?;
+    let kubeconfig = Kubeconfig::read_from(&path).unwrap_or_else(|error| panic!("{kubeconfig}={path}: {error}"));
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    // A 429 or 504 is an answer like any other.
+    config.default_retry = false;
+    let history = match (std::env::var_os("USHER_XTASK"), std::env::var_os(folder)) {
+        (Some(program), Some(folder)) => History::Xtask {
+            program: program.into(),
+            folder: folder.into(),
+        },
+        _ => History::Kept,
+    };
+    Some(Target {
+        client: Client::try_from(config).unwrap(),
+        controllers,
+        history,
+    })
+}
