@@ -22,6 +22,8 @@ pub mod plain_columns;
 pub mod print;
 pub mod quantity;
 mod reading;
+#[cfg(test)]
+mod recorded;
 pub mod selector;
 mod table;
 pub mod time;

@@ -105,7 +105,7 @@ fn check_resources(errors: &mut Errors, node: &Value) {
             if amount.is_negative() {
                 errors.push(FieldError::invalid(&path, value.clone(), super::checks::NOT_NEGATIVE));
             }
-            if is_whole(name) && !(amount.milli() % 1000 == 0) {
+            if is_whole(name) && amount.milli() % 1000 != 0 {
                 errors.push(FieldError::invalid(&path, value.clone(), "must be an integer"));
             }
         }

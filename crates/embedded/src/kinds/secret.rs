@@ -73,16 +73,12 @@ fn check(secret: &Value) -> Vec<FieldError> {
         "kubernetes.io/dockerconfigjson" => {
             json_object(&mut errors, value(".dockerconfigjson"), &data.key(".dockerconfigjson"));
         }
-        "kubernetes.io/basic-auth" => {
-            if value("username").is_none() && value("password").is_none() {
-                require(&mut errors, "username");
-                require(&mut errors, "password");
-            }
+        "kubernetes.io/basic-auth" if value("username").is_none() && value("password").is_none() => {
+            require(&mut errors, "username");
+            require(&mut errors, "password");
         }
-        "kubernetes.io/ssh-auth" => {
-            if text_at(secret, "/data/ssh-privatekey").is_empty() {
-                require(&mut errors, "ssh-privatekey");
-            }
+        "kubernetes.io/ssh-auth" if text_at(secret, "/data/ssh-privatekey").is_empty() => {
+            require(&mut errors, "ssh-privatekey");
         }
         "kubernetes.io/tls" => {
             for key in ["tls.crt", "tls.key"] {
