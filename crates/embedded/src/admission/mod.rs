@@ -1,19 +1,45 @@
 //! What is done to a write before it is stored, beyond its kind's own rules: built-in steps, then webhooks.
 //!
 //! The registry calls [`Registry::admit`] before the rules (steps may change the object) and [`Registry::validate`] after
-//! them (nothing changes any more).
+//! them (nothing changes any more). The order: defaults (decoding did them), built-in steps ([`steps`]), mutating
+//! webhooks, addresses of Services ([`services`]), the rules, validating webhooks.
 
+mod nodes;
+mod pods;
+mod services;
 mod steps;
+mod storage;
 
 use serde_json::Value;
 
 use crate::fault::Fault;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
+use services::Book;
+pub(crate) use services::Reserved;
+
+/// Where Services have their addresses unless somebody says otherwise: 127.64.224.0/19 (W1).
+const FIRST_BLOCK: u8 = 64;
 
 /// What admission keeps for itself.
-#[derive(Debug, Default)]
-pub struct Admission {}
+#[derive(Debug)]
+pub struct Admission {
+    book: Book,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self::in_block(FIRST_BLOCK)
+    }
+}
+
+impl Admission {
+    /// With Services in 127.`block`.224.0/19 (W1).
+    #[must_use]
+    pub fn in_block(block: u8) -> Self {
+        Self { book: Book::new(block) }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -35,15 +61,16 @@ pub(crate) struct Review<'a> {
 }
 
 impl Registry {
-    /// Built-in steps and mutating webhooks.
+    /// Built-in steps and mutating webhooks. What is returned is held until the object is stored or refused.
     pub(crate) async fn admit(
         &self,
         review: &Review<'_>,
         object: &mut Value,
         warnings: &mut Vec<String>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Reserved, Fault> {
         let _ = warnings;
-        self.built_in_steps(review, object)
+        self.built_in_steps(review, object)?;
+        self.give_addresses(review, object)
     }
 
     /// Validating webhooks. `object` is `None` for a delete.
@@ -53,7 +80,7 @@ impl Registry {
         object: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Fault> {
-        let _ = (review, object, warnings);
-        Ok(())
+        let _ = warnings;
+        self.built_in_checks(review, object)
     }
 }

@@ -1,0 +1,6 @@
+//! Admission as clients see it (section 8): built-in steps and webhooks.
+
+mod pods;
+mod services;
+mod storage;
+mod world;
