@@ -48,6 +48,7 @@ impl Target {
     /// embedded one answers at once; what takes time there is a watch of three seconds.
     pub fn patience(&self) -> Duration {
         match self.history {
+            History::Embedded(_) => Duration::from_secs(8),
             History::Xtask { .. } | History::Kept => Duration::from_secs(20),
         }
     }
