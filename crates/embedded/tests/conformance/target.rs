@@ -88,7 +88,8 @@ impl Target {
 pub async fn embedded(controllers: bool) -> Option<Target> {
     let mut options = usher_embedded::Options::default();
     if !controllers {
-        options.controllers = usher_embedded::Controllers::none();
+        // The reference's API server cleans up after definitions by itself.
+        options.controllers = usher_embedded::Controllers::none().with(usher_embedded::Controller::Definitions);
     }
     let cluster = usher_embedded::Cluster::start(options).unwrap();
     // A real server's first revisions are long forgotten, too.
