@@ -30,4 +30,6 @@ pub mod store;
 pub use api::{ApiBody, ApiService};
 pub use cluster::{Cluster, Error, Options, Storage};
 pub use security::Secrets;
+pub use serve::audit::AuditOptions;
+pub use serve::folder::FolderError;
 pub use serve::{ListenError, ListenOptions, Listening};

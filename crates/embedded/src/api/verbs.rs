@@ -350,7 +350,8 @@ impl Call<'_> {
             return Ok(Answer::value(201, &reviewed, self.representation(false)?.format).with_warnings(warnings));
         }
         let outcome = self.registry().create(target, &ask, object, warnings).await?;
-        self.written(target, &ask, 201, outcome).await
+        let name = object::name(&outcome.object).to_owned();
+        Ok(self.written(target, &ask, 201, outcome).await?.with_name(name))
     }
 
     async fn replace<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
