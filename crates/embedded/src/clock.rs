@@ -94,6 +94,11 @@ impl ManualClock {
         }
     }
 
+    /// Goes back: the one who restores a snapshot has ended those who wait.
+    pub(crate) fn put_back(&self, now: Timestamp) {
+        self.face.lock().unwrap_or_else(PoisonError::into_inner).now = now;
+    }
+
     pub fn advance(&self, by: SignedDuration) {
         let now = self.now();
         self.set(now.saturating_add(by).unwrap_or(now));

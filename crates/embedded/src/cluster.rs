@@ -1,9 +1,8 @@
 //! A cluster as a value: in memory or on disk, driven by the runtime or by hand.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -11,7 +10,10 @@ use tokio::task::JoinSet;
 use crate::admission::Admission;
 use crate::api::{ApiService, Server};
 use crate::clock::Clock;
+use crate::controllers::Controllers;
+use crate::controllers::driver::Driver;
 use crate::fault::Fault;
+use crate::manual::Manual;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{Secrets, Security};
@@ -31,6 +33,8 @@ pub struct Options {
     pub secrets: Option<Secrets>,
     /// Whether there is an `audit.log` in the data folder (X5). A cluster in memory has it in a folder that goes with it.
     pub audit: Option<AuditOptions>,
+    /// Which of them run: a test may leave out the garbage collector, say.
+    pub controllers: Controllers,
 }
 
 impl Default for Options {
@@ -42,6 +46,7 @@ impl Default for Options {
             storage: Storage::Memory,
             secrets: None,
             audit: None,
+            controllers: Controllers::all(),
         }
     }
 }
@@ -70,6 +75,8 @@ pub enum Error {
     Folder(#[from] FolderError),
     #[error("{0}")]
     Random(String),
+    #[error("a manual cluster needs a manual clock: its time is told by whoever drives it")]
+    Clock,
     #[error("the cluster's first objects could not be written: {0}")]
     First(Fault),
 }
@@ -86,27 +93,47 @@ pub struct Cluster {
 struct Life {
     /// Turns true when the cluster stops.
     stop: watch::Sender<bool>,
-    /// Listeners and [`Cluster::run`]; aborted when this is dropped.
+    /// Listeners and the controllers; aborted when this is dropped.
     tasks: Mutex<JoinSet<()>>,
     /// Of a cluster in memory: made when it is needed, gone with it.
     folder: OnceLock<Folder>,
 }
 
-/// History is compacted this often (S7), and what has outlived its time goes.
-const HOUSEKEEPING: SignedDuration = SignedDuration::from_secs(60);
-
 impl Cluster {
     /// Opens the store and writes what every cluster has.
     ///
-    /// Called within a tokio runtime, it also spawns [`Cluster::run`] there, until [`Cluster::stop`] or until the last
+    /// Called within a tokio runtime, it also spawns one task for the controllers there, until [`Cluster::stop`] or until the last
     /// handle is dropped. Without a runtime nothing happens by itself. It listens nowhere: see [`Cluster::listen`].
     pub fn start(options: Options) -> Result<Self, Error> {
+        let controllers = options.controllers.clone();
         let cluster = Self::still(options)?;
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (server, stop) = (Arc::downgrade(&cluster.server), cluster.life.stop.subscribe());
-            cluster.life.tasks().spawn_on(run(server, stop), &runtime);
+            let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+            let mut stop = cluster.life.stop.subscribe();
+            let work = async move {
+                tokio::select! {
+                    () = driver.work() => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+            };
+            cluster.life.tasks().spawn_on(work, &runtime);
         }
         Ok(cluster)
+    }
+
+    /// The same, but nothing runs by itself: time, controllers and watches go on when they are told to.
+    pub fn manual(options: Options) -> Result<Manual, Error> {
+        let Clock::Manual(clock) = options.clock.clone() else {
+            return Err(Error::Clock);
+        };
+        let controllers = options.controllers.clone();
+        let cluster = Self::still(options)?;
+        let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+        Ok(Manual::new(cluster, clock, driver))
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.server.registry
     }
 
     /// A cluster in which nothing happens by itself.
@@ -225,26 +252,6 @@ impl Life {
         }
         let folder = Folder::temporary()?;
         Ok(self.folder.get_or_init(|| folder))
-    }
-}
-
-/// What happens by itself in a cluster, until it stops or nobody has it any more. Holds no handle of its own, so that a
-/// cluster that was dropped is gone.
-async fn run(server: Weak<Server>, mut stop: watch::Receiver<bool>) {
-    loop {
-        let Some(alarm) = server.upgrade().map(|server| {
-            let clock = &server.registry.clock;
-            clock.until(clock.now().saturating_add(HOUSEKEEPING).unwrap_or(Timestamp::MAX))
-        }) else {
-            return;
-        };
-        tokio::select! {
-            () = alarm => {}
-            _ = stop.wait_for(|stop| *stop) => return,
-        }
-        let Some(server) = server.upgrade() else { return };
-        let registry = &server.registry;
-        registry.store.compact(registry.clock.now());
     }
 }
 

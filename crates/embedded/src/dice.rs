@@ -42,6 +42,23 @@ impl Dice {
         }
     }
 
+    /// Where all streams are, for [`Dice::put_back`].
+    pub(crate) fn positions(&self) -> [u64; 4] {
+        self.streams()
+            .map(|stream| stream.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Goes on from where the streams were.
+    pub(crate) fn put_back(&self, positions: [u64; 4]) {
+        for (stream, position) in self.streams().into_iter().zip(positions) {
+            stream.lock().unwrap_or_else(PoisonError::into_inner).0 = position;
+        }
+    }
+
+    fn streams(&self) -> [&Mutex<Stream>; 4] {
+        [&self.uids, &self.names, &self.watches, &self.audits]
+    }
+
     /// A version 4 uuid.
     pub(crate) fn uid(&self) -> String {
         uuid(&self.uids)

@@ -86,8 +86,9 @@ impl Answer {
         }
     }
 
+    /// With these in front of those it already has.
     pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
-        self.warnings = warnings;
+        self.warnings.splice(0..0, warnings);
         self
     }
 

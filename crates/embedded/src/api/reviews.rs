@@ -50,8 +50,8 @@ impl Server {
             Ok((caller, audiences)) if self.is_alive(&caller) => {
                 json!({"authenticated": true, "user": caller.info(), "audiences": audiences})
             }
-            Ok(_) => json!({"authenticated": false, "error": "the token's account does not exist any more"}),
-            Err(why) => json!({"authenticated": false, "error": why}),
+            Ok(_) => json!({"user": {}, "error": "the token's account does not exist any more"}),
+            Err(why) => json!({"user": {}, "error": why}),
         }
     }
 

@@ -109,7 +109,16 @@ impl Call<'_> {
         if !catalog.has_version(place.group, place.version) {
             return Err(documents::no_such_path());
         }
-        let nothing = documents::nothing_there;
+        let is_ours = catalog
+            .iter()
+            .any(|resource| &*resource.row.group == place.group && !resource.is_custom());
+        let nothing = || {
+            if is_ours {
+                documents::nothing_there()
+            } else {
+                documents::no_such_path()
+            }
+        };
         let resource = catalog.find(place.group, place.resource).ok_or_else(nothing)?;
         let version = resource.version(place.version).ok_or_else(nothing)?;
         let is_namespaced = resource.row.namespaced;
@@ -121,7 +130,13 @@ impl Call<'_> {
             return Err(nothing());
         }
         if !place.subresource.is_empty() && !crate::kinds::has_subresource(&resource.row, version, place.subresource) {
-            return Err(nothing());
+            return Err(
+                if resource.is_custom() && matches!(place.subresource, "status" | "scale") {
+                    Fault::not_found(&resource.row.resource(), place.name)
+                } else {
+                    nothing()
+                },
+            );
         }
         Ok(Target {
             version: version.clone(),

@@ -32,7 +32,14 @@ impl Target {
     }
 
     pub(crate) fn subject(&self) -> Subject {
-        self.resource.row.subject()
+        match crate::kinds::stored_as(&self.resource.row) {
+            // A view speaks of what it shows.
+            Some((group, _)) => Subject {
+                group: group.to_owned(),
+                kind: self.resource.row.kind.to_string(),
+            },
+            None => self.resource.row.subject(),
+        }
     }
 
     pub(crate) fn plural(&self) -> Subject {
@@ -61,6 +68,11 @@ impl Target {
 
     pub(crate) fn is_status(&self) -> bool {
         self.subresource.as_deref() == Some("status")
+    }
+
+    /// A CustomResourceDefinition.
+    pub(crate) fn is_definition(&self) -> bool {
+        &*self.resource.row.group == "apiextensions.k8s.io"
     }
 
     pub(crate) fn not_found(&self) -> Fault {

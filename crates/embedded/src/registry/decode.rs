@@ -39,6 +39,11 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> Result<Value, String> {
         let Parsed { mut value, text } = body;
+        // An empty list is how managedFields are cleared; an empty list is also what is not written.
+        let clears = object::meta(&value)
+            .get("managedFields")
+            .and_then(Value::as_array)
+            .is_some_and(Vec::is_empty);
         check_kind(target, &value)?;
         let asks = ask.validation != FieldValidation::Ignore;
         let schema = &target.version.schema;
@@ -67,6 +72,9 @@ impl Registry {
                 schema::default(schema, &mut value);
             }
         }
+        if clears {
+            object::meta_mut(&mut value).insert("managedFields".to_owned(), Value::Array(Vec::new()));
+        }
         // Who leaves the type out means the path's.
         let map = object::as_map(&mut value);
         map.insert("apiVersion".to_owned(), target.api_version().into());
@@ -91,7 +99,15 @@ fn check_kind(target: &Target, body: &Value) -> Result<(), String> {
     let row = &target.resource.row;
     let kind = body.get("kind").and_then(Value::as_str).unwrap_or_default();
     if kind.is_empty() || kind == &*row.kind {
-        return Ok(());
+        let given = body.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        if given.is_empty() || given == target.api_version() {
+            return Ok(());
+        }
+        return Err(format!(
+            "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            quote(&row.kind),
+            quote(given)
+        ));
     }
     let group = match &*row.group {
         "" => "core",

@@ -11,7 +11,7 @@ pub mod ask;
 pub mod catalog;
 mod create;
 mod decode;
-mod definitions;
+pub(crate) mod definitions;
 mod delete;
 pub mod object;
 mod owners;
@@ -77,6 +77,12 @@ impl Registry {
 
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// After the store went back to a snapshot: the kinds are those of its definitions.
+    pub(crate) fn reread_definitions(&self) {
+        self.set_catalog(|_| Catalog::built_in());
+        self.read_definitions();
     }
 
     fn set_catalog(&self, change: impl FnOnce(&Catalog) -> Catalog) {

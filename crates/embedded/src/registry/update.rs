@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::admission::{Operation, Review};
 use crate::fault::{Fault, FieldError, Path, Subject, quote};
 use crate::fields;
-use crate::kinds::metadata;
+use crate::kinds::{self, metadata};
 use crate::registry::ask::{Ask, Outcome, Parsed, Target};
 use crate::registry::create::{check_metadata, place};
 use crate::registry::row::{NameRule, Rules};
@@ -87,6 +87,7 @@ impl Registry {
         let null = Value::Null;
         let changed = match patch {
             Patch::Apply { applied, force } => {
+                check_applied(target, applied)?;
                 let object = self.merge_applied(target, ask, live, applied, *force)?;
                 let object = Self::decode(target, object.into(), &ask.lenient(), &mut Vec::new())?;
                 return Ok(Made {
@@ -161,12 +162,13 @@ impl Registry {
         if made.is_tracked {
             let uid = object::text(&made.object, "uid");
             if !uid.is_empty() {
-                return Err(uid_conflict(target, uid, ""));
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                return Err(Fault::conflict(&target.plural(), &target.name, &why));
             }
             let mut object = made.object;
-            if !object::text(&object, "resourceVersion").is_empty() {
-                return Err(Fault::conflict(&target.plural(), &target.name, MOVED));
-            }
+            // A version is of no matter to what is made by it.
+            object::meta_mut(&mut object).remove("resourceVersion");
             place(target, &mut object)?;
             self.stamp_applied(target, &mut object);
             let name = target.name.clone();
@@ -276,11 +278,16 @@ impl Registry {
         };
         if target.is_status() {
             keep_all_but_status(target, new, old);
+        } else if target.subresource.as_deref() == Some("finalize") {
+            keep(new, old, "status");
         } else {
             if target.version.has_status {
                 keep(new, old, "status");
             }
-            if let Rules::BuiltIn(rules) = target.resource.row.rules {
+            // What a main write of a namespace must leave alone, `/finalize` is there to change.
+            if let Rules::BuiltIn(rules) = target.resource.row.rules
+                && target.subresource.as_deref() != Some("finalize")
+            {
                 (rules.on_update)(new, old);
             }
         }
@@ -319,6 +326,10 @@ impl Registry {
             Rules::BuiltIn(rules) if target.is_status() => errors.extend((rules.check_status)(new, old)),
             Rules::BuiltIn(rules) => {
                 errors.extend(check_metadata(target, new, rules.name));
+                errors.extend(metadata::check_built_in_finalizers(&meta(new), &Path::new("metadata")));
+                if target.is_definition() {
+                    errors.extend(kinds::crd::check(new, Some(old)));
+                }
                 errors.extend((rules.check)(new));
                 errors.extend((rules.check_update)(new, old));
                 warnings.extend((rules.warn)(new, Some(old)));
@@ -334,6 +345,24 @@ impl Registry {
             Err(Fault::invalid(&target.subject(), &target.name, &errors))
         }
     }
+}
+
+/// An apply says whole what it is about.
+fn check_applied(target: &Target, applied: &Value) -> Result<(), Fault> {
+    let text = |field: &str| applied.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let expected = target.api_version();
+    if api_version != expected || kind != &*target.resource.row.kind {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        return Err(Fault::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={kind}"
+        )));
+    }
+    let name = object::name(applied);
+    if !name.is_empty() && name != target.name {
+        return Err(name_mismatch(name, &target.name));
+    }
+    Ok(())
 }
 
 /// What a patch leads to is no object of the kind.
@@ -407,7 +436,14 @@ fn keep_all_but_status(target: &Target, new: &mut Value, old: &Value) {
             None => meta.remove("managedFields"),
         };
     } else {
+        let labels = object::meta(old).get("labels").cloned();
         *meta = new_meta;
+        if (&*target.resource.row.group, &*target.resource.row.kind) == ("apps", "Deployment") {
+            match labels {
+                Some(labels) => meta.insert("labels".to_owned(), labels),
+                None => meta.remove("labels"),
+            };
+        }
     }
     *new = kept;
 }

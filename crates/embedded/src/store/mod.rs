@@ -91,6 +91,8 @@ pub struct Stats {
     /// Commits to disk since it was opened; of them, those that waited for the disk.
     pub commits: u64,
     pub durable_commits: u64,
+    /// Commits that did not reach the disk.
+    pub failed_commits: u64,
     /// Keys in the index, with those whose deletion is still history.
     pub keys: usize,
     /// Bytes of latest values, and of those that only history holds.
@@ -420,6 +422,7 @@ impl Store {
             writes: self.shared.writes.load(Ordering::Relaxed),
             commits: count(|queue| &queue.commits),
             durable_commits: count(|queue| &queue.durable_commits),
+            failed_commits: count(|queue| &queue.failed_commits),
             keys: state.tree.keys(),
             live_bytes: state.tree.live_bytes,
             old_bytes: state.tree.old_bytes,

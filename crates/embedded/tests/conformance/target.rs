@@ -67,6 +67,8 @@ impl Target {
 /// The embedded server in process, a new one for each program.
 pub async fn embedded(controllers: bool) -> Option<Target> {
     let cluster = usher_embedded::Cluster::start(usher_embedded::Options::default()).unwrap();
+    // A real server's first revisions are long forgotten, too.
+    cluster.compact_now();
     Some(Target {
         client: cluster.client(),
         controllers,

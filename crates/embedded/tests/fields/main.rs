@@ -6,5 +6,8 @@
 //! - `patches`: the patches that are not applies.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod laws;
 mod openapi;
+mod patches;
 mod recorded;
+mod scripts;

@@ -38,7 +38,7 @@ struct Recorded {
     clock: Clock,
 }
 
-/// 200 writes by groups of 1 to 5 that share commits, with batches, deletions, large values and two compactions.
+/// 200 writes by groups of 1 to 14 that share commits, with batches, deletions, large values and two compactions.
 fn record(durability: Durability) -> Recorded {
     let disk = SimDisk::default();
     disk.medium().calls = Some(Vec::new());
@@ -50,7 +50,7 @@ fn record(durability: Durability) -> Recorded {
     while model.revision() < WRITES {
         round += 1;
         let mut commits = Vec::new();
-        for turn in 0..1 + round % 3 {
+        for turn in 0..1 + round % 7 {
             let key = |n: u64| pod(&format!("pod-{}", (round * 7 + n * 3) % 23));
             let text = format!(
                 "{round} {turn} {}",
@@ -72,7 +72,7 @@ fn record(durability: Durability) -> Recorded {
             commit.wait().unwrap();
         }
         acknowledged.push((disk.medium().calls.as_ref().unwrap().len(), model.revision()));
-        if round % 30 == 0 {
+        if round % 12 == 0 {
             clock.advance(100);
             store.compact(clock.now());
         }

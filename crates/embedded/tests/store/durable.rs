@@ -1,5 +1,8 @@
 //! S4, S5: who sees what before a commit, and how many writes share one.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use usher_embedded::store::{Durability, Expect, Key, Prefix, Store, Write, WriteError};
 
@@ -124,4 +127,12 @@ fn a_closed_store_serves_reads_and_refuses_writes() {
         again.get(&Key::new("", "pods", Some("default"), "a"), None).unwrap(),
         store.get(&pod("a"), None).unwrap()
     );
+}
+
+#[test]
+fn e2_a_write_in_memory_is_done_at_its_first_poll() {
+    let store = Store::memory(Clock::default().options());
+    let mut commit = store.write(vec![put(&pod("a"), 1)]).unwrap();
+    let polled = Pin::new(&mut commit).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Ok(1))));
 }

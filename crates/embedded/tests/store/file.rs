@@ -5,10 +5,12 @@ use std::path::Path;
 use usher_embedded::store::{Durability, Retention, Store, StoreError};
 
 use crate::disk::SimDisk;
-use crate::{Clock, pod, put};
+use crate::{Clock, delete, pod, put};
 
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
+
+type Log<'a> = redb::Table<'a, u64, &'static [u8]>;
 
 fn open(path: &Path) -> Result<Store, StoreError> {
     Store::open(path, Durability::Fsync, Clock::default().options())
@@ -72,7 +74,7 @@ fn a_damaged_file_is_refused_and_left_alone() {
         std::fs::remove_file(&path).unwrap();
     }
     three(&path);
-    let damage = |change: &dyn Fn(&mut redb::Table<u64, &'static [u8]>)| {
+    let damage = |change: &dyn Fn(&mut Log)| {
         let copy = folder.path().join("copy.redb");
         std::fs::copy(&path, &copy).unwrap();
         let database = Database::open(&copy).unwrap();
@@ -103,7 +105,7 @@ fn a_folder_that_is_not_there_is_named() {
 }
 
 #[test]
-fn opening_reads_the_file_once() {
+fn s6_opening_reads_the_file_once_also_after_a_crash() {
     let disk = SimDisk::default();
     let store = Store::open_on(disk.clone(), Durability::Fsync, Clock::default().options()).unwrap();
     let commits: Vec<_> = (0..2_000)
@@ -114,15 +116,23 @@ fn opening_reads_the_file_once() {
         })
         .collect();
     commits.into_iter().for_each(|commit| assert!(commit.wait().is_ok()));
+    let crashed = SimDisk::holding(disk.medium().image.clone());
     drop(store);
+    let read = |disk: &SimDisk| {
+        disk.medium().bytes_read = 0;
+        let store = Store::open_on(disk.clone(), Durability::Fsync, Clock::default().options()).unwrap();
+        assert_eq!(store.revision(), 2_000);
+        disk.medium().bytes_read
+    };
+    let (read, after_a_crash) = (read(&disk), read(&crashed));
     let length = disk.medium().image.len();
-    disk.medium().bytes_read = 0;
-    let store = Store::open_on(disk.clone(), Durability::Fsync, Clock::default().options()).unwrap();
-    let read = disk.medium().bytes_read;
-    assert_eq!(store.revision(), 2_000);
     // With debug assertions redb walks the whole file once more to check itself.
     let times = if cfg!(debug_assertions) { 2 } else { 1 };
     assert!(read <= times * length + length / 10, "read {read} bytes of {length}");
+    assert!(
+        after_a_crash <= read + length / 10,
+        "read {after_a_crash} bytes after a crash, else {read}"
+    );
 }
 
 #[test]
@@ -137,22 +147,23 @@ fn s7_compaction_takes_rows_from_the_file_and_a_restart_keeps_floor_and_revision
     let open = || Store::open_on(disk.clone(), Durability::Fsync, clock.keeping(retention)).unwrap();
     let store = open();
     let other = store.write(vec![put(&pod("other"), 0)]).unwrap();
+    let gone = store.write(vec![put(&pod("gone"), 0), delete(&pod("gone"))]).unwrap();
     let commits: Vec<_> = (0..5_000)
         .map(|n| store.write(vec![put(&pod("busy"), n)]).unwrap())
         .collect();
     commits
         .into_iter()
-        .chain([other])
+        .chain([other, gone])
         .for_each(|commit| assert!(commit.wait().is_ok()));
     clock.advance(301);
     store.compact(clock.now());
-    assert_eq!(store.floor(), 4_991);
+    assert_eq!(store.floor(), 4_993);
     // Closing does not wait for all the rows to go; the next store removes the rest.
     drop(store);
     let store = open();
-    assert_eq!((store.floor(), store.revision()), (4_991, 5_001));
+    assert_eq!((store.floor(), store.revision()), (4_993, 5_003));
     assert_eq!(store.get(&pod("other"), None).unwrap().unwrap().revision, 1);
-    assert_eq!(store.get(&pod("busy"), Some(4_991)).unwrap().unwrap().revision, 4_991);
+    assert_eq!(store.get(&pod("busy"), Some(4_993)).unwrap().unwrap().revision, 4_993);
     // Each commit removes some of the rows beside its own work.
     for n in 0..3 {
         store.write(vec![put(&pod("other"), n + 1)]).unwrap().wait().unwrap();
@@ -162,4 +173,32 @@ fn s7_compaction_takes_rows_from_the_file_and_a_restart_keeps_floor_and_revision
     let reading = redb::ReadableDatabase::begin_read(&database).unwrap();
     let rows = redb::ReadableTableMetadata::len(&reading.open_table(LOG).unwrap()).unwrap();
     assert_eq!(rows, 15, "ten of history, one at the floor, and the other four times");
+}
+
+#[test]
+fn a_file_with_any_wrong_byte_opens_or_is_refused_with_a_sentence() {
+    let disk = SimDisk::default();
+    let open = |disk: SimDisk| Store::open_on(disk, Durability::Fsync, Clock::default().options());
+    let store = open(disk.clone()).unwrap();
+    for n in 0..20 {
+        store
+            .write(vec![put(&pod(&format!("pod-{}", n % 7)), "x".repeat(300))])
+            .unwrap()
+            .wait()
+            .unwrap();
+    }
+    let crashed = disk.medium().image.clone();
+    drop(store);
+    let closed = disk.medium().image.clone();
+    for image in [crashed, closed] {
+        // Every byte of the header, and every 41st of the pages that are in use.
+        let used = (0..image.len()).filter(|at| *at < 320 || (at % 41 == 0 && image[*at] != 0));
+        for at in used {
+            let mut wrong = image.clone();
+            wrong[at] ^= 0x41;
+            if let Err(error) = open(SimDisk::holding(wrong)) {
+                assert!(error.to_string().starts_with("/sim/store.redb "), "byte {at}: {error}");
+            }
+        }
+    }
 }

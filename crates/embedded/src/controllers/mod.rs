@@ -1,0 +1,170 @@
+//! What works beside the API server: the loops that bring a cluster back to what its objects say (E3).
+//!
+//! - [`driver`]: one queue for all of them. It watches the store, tells every controller of every change, and runs one
+//!   `sync` after the other; [`crate::Manual`] does so by hand, [`crate::Cluster::start`] in one task.
+//! - [`garbage`]: dependents go with their owners (C1). [`namespaces`]: contents go with their namespace (O15).
+//!   [`definitions`]: instances go with their CRD (D6). [`events`]: Events go after an hour. [`compaction`]: history goes
+//!   after five minutes (S7).
+//!
+//! A controller is level-triggered: `sync(key)` looks at what is there and does what is missing. What it keeps in memory
+//! comes from the log alone and is made anew from a list ([`Control::begin`]), so it can be killed between any two
+//! writes. None of them polls; when nothing is written and nothing is due, nothing runs.
+
+mod census;
+mod compaction;
+mod definitions;
+pub(crate) mod driver;
+mod events;
+mod garbage;
+mod hand;
+mod namespaces;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+use crate::fault::Fault;
+use crate::store::{Entry, LogEntry};
+
+use census::Census;
+use hand::Hand;
+
+/// Which controllers there are. Work is offered in this order: dependents are collected before the namespace or the
+/// definition that they need goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Controller {
+    GarbageCollector,
+    Namespaces,
+    Definitions,
+    /// Takes away Events an hour after their last write.
+    Events,
+    /// Takes away the store's old history.
+    Compaction,
+}
+
+impl Controller {
+    pub const ALL: [Self; 5] = [
+        Self::GarbageCollector,
+        Self::Namespaces,
+        Self::Definitions,
+        Self::Events,
+        Self::Compaction,
+    ];
+
+    fn control(self) -> Box<dyn Control> {
+        match self {
+            Self::GarbageCollector => Box::<garbage::Garbage>::default(),
+            Self::Namespaces => Box::<namespaces::Namespaces>::default(),
+            Self::Definitions => Box::<definitions::Definitions>::default(),
+            Self::Events => Box::<events::Events>::default(),
+            Self::Compaction => Box::<compaction::Compaction>::default(),
+        }
+    }
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::GarbageCollector => "garbage-collector",
+            Self::Namespaces => "namespaces",
+            Self::Definitions => "definitions",
+            Self::Events => "events",
+            Self::Compaction => "compaction",
+        })
+    }
+}
+
+/// Those that run (E1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controllers(BTreeSet<Controller>);
+
+impl Controllers {
+    #[must_use]
+    pub fn all() -> Self {
+        Self(Controller::ALL.into())
+    }
+
+    #[must_use]
+    pub fn none() -> Self {
+        Self(BTreeSet::new())
+    }
+
+    #[must_use]
+    pub fn with(mut self, controller: Controller) -> Self {
+        self.0.insert(controller);
+        self
+    }
+
+    #[must_use]
+    pub fn without(mut self, controller: Controller) -> Self {
+        self.0.remove(&controller);
+        self
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Controller> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl Default for Controllers {
+    fn default() -> Self {
+        Self::all()
+    }
+}
+
+/// When a key is to be looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// When something about it changes.
+    Done,
+    At(Timestamp),
+}
+
+/// What a controller asks the driver for while it looks at changes.
+#[derive(Debug, Default)]
+struct Wishes {
+    now: Vec<String>,
+    at: Vec<(String, Timestamp)>,
+    by: Vec<(String, Timestamp)>,
+    never: Vec<String>,
+}
+
+impl Wishes {
+    fn sync(&mut self, key: impl Into<String>) {
+        self.now.push(key.into());
+    }
+
+    /// Then, and not at the time that was wished for before.
+    fn sync_at(&mut self, key: impl Into<String>, when: Timestamp) {
+        self.at.push((key.into(), when));
+    }
+
+    /// Then, unless it is already waited for.
+    fn sync_by(&mut self, key: impl Into<String>, when: Timestamp) {
+        self.by.push((key.into(), when));
+    }
+
+    /// Not at the time that was wished for before.
+    fn no_more(&mut self, key: impl Into<String>) {
+        self.never.push(key.into());
+    }
+}
+
+/// One controller. Keys are its own business: most use the store's.
+trait Control: fmt::Debug + Send {
+    /// Forgets everything and starts from the whole state, which `census` has counted.
+    fn begin(&mut self, hand: &Hand, state: &[Entry], census: &Census, wishes: &mut Wishes);
+
+    /// Sees one change, in the order of the log; `census` has counted it.
+    fn see(&mut self, hand: &Hand, line: &LogEntry, census: &Census, wishes: &mut Wishes);
+
+    /// Does what is missing for one key. A fault is tried again later, ever more slowly.
+    fn sync<'a>(
+        &'a mut self,
+        hand: &'a Hand,
+        key: &'a str,
+        wishes: &'a mut Wishes,
+    ) -> BoxFuture<'a, Result<Next, Fault>>;
+}

@@ -1,0 +1,5 @@
+//! Deletion: what goes with what, in which order, and what stays (C1, O12 to O15, D6).
+
+mod garbage;
+mod namespaces;
+mod world;
