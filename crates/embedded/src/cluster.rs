@@ -1,6 +1,6 @@
 //! A cluster as a value: in memory or on disk, driven by the runtime or by hand.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::json;
@@ -17,6 +17,7 @@ use crate::manual::Manual;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{Secrets, Security};
+use crate::serve::audit::{Audit, AuditOptions};
 use crate::serve::folder::{Folder, FolderError};
 use crate::serve::{ListenError, ListenOptions, Listener, Listening};
 use crate::store::{Durability, Options as StoreOptions, Store, StoreError};
@@ -28,8 +29,10 @@ pub struct Options {
     /// Names and uids come from it.
     pub seed: u64,
     pub storage: Storage,
-    /// `None`: new ones from the operating system.
+    /// `None`: those of the data folder, or new ones from the operating system.
     pub secrets: Option<Secrets>,
+    /// Whether there is an `audit.log` in the data folder (X5). A cluster in memory has it in a folder that goes with it.
+    pub audit: Option<AuditOptions>,
     /// Which of them run: a test may leave out the garbage collector, say.
     pub controllers: Controllers,
 }
@@ -42,6 +45,7 @@ impl Default for Options {
             seed: 0,
             storage: Storage::Memory,
             secrets: None,
+            audit: None,
             controllers: Controllers::all(),
         }
     }
@@ -89,7 +93,7 @@ pub struct Cluster {
 struct Life {
     /// Turns true when the cluster stops.
     stop: watch::Sender<bool>,
-    /// Listeners and [`Cluster::run`]; aborted when this is dropped.
+    /// Listeners and the controllers; aborted when this is dropped.
     tasks: Mutex<JoinSet<()>>,
     /// Of a cluster in memory: made when it is needed, gone with it.
     folder: OnceLock<Folder>,
@@ -153,6 +157,10 @@ impl Cluster {
             Some(secrets) => secrets,
             None => Secrets::random().map_err(Error::Random)?,
         };
+        let audit = match options.audit {
+            Some(options) => Some(Audit::new(life.folder()?.file("audit.log"), options)),
+            None => None,
+        };
         let registry = Arc::new(Registry::new(store, options.clock, options.seed, Admission::default()));
         futures::executor::block_on(first_objects(&registry)).map_err(Error::First)?;
         Ok(Self {
@@ -160,10 +168,16 @@ impl Cluster {
                 registry,
                 security: Security::new(secrets),
                 documents: crate::api::Documents::default(),
+                audit,
                 openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
             }),
             life: Arc::new(life),
         })
+    }
+
+    /// Where token, keys and logs are. That of a cluster in memory goes with it.
+    pub fn folder(&self) -> Result<&Path, FolderError> {
+        self.life.folder().map(Folder::path)
     }
 
     /// Takes an address and answers there, until the cluster stops.

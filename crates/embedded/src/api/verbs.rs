@@ -130,11 +130,13 @@ impl Call<'_> {
             return Err(nothing());
         }
         if !place.subresource.is_empty() && !crate::kinds::has_subresource(&resource.row, version, place.subresource) {
-            return Err(if resource.is_custom() && matches!(place.subresource, "status" | "scale") {
-                Fault::not_found(&resource.row.resource(), place.name)
-            } else {
-                nothing()
-            });
+            return Err(
+                if resource.is_custom() && matches!(place.subresource, "status" | "scale") {
+                    Fault::not_found(&resource.row.resource(), place.name)
+                } else {
+                    nothing()
+                },
+            );
         }
         Ok(Target {
             version: version.clone(),
@@ -363,7 +365,8 @@ impl Call<'_> {
             return Ok(Answer::value(201, &reviewed, self.representation(false)?.format).with_warnings(warnings));
         }
         let outcome = self.registry().create(target, &ask, object, warnings).await?;
-        self.written(target, &ask, 201, outcome).await
+        let name = object::name(&outcome.object).to_owned();
+        Ok(self.written(target, &ask, 201, outcome).await?.with_name(name))
     }
 
     async fn replace<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
