@@ -77,8 +77,11 @@ impl Target {
     }
 }
 
-/// The embedded server in process. THE ONE PLACE to wire: once `usher_embedded::Cluster` is there, this starts one with or
-/// without controllers and returns its client, and `History` gets a variant that calls `compact_now`. Until then: `None`.
+/// The embedded server in process. THE ONE PLACE to wire: until there is a `usher_embedded::Cluster` this is `None`, and
+/// the cases are not played against it. Then: start one in memory (with the garbage collector and the namespace controller
+/// if `controllers`, else with none), return its client, keep the cluster in a new variant of [`History`] (dropped with
+/// the target), call its `compact_now` in [`Target::compact`], and let [`Target::patience`] be five seconds. Its clock is
+/// the real one: ages in Tables are compared as ages.
 pub async fn embedded(_controllers: bool) -> Option<Target> {
     None
 }
