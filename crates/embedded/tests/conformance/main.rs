@@ -174,7 +174,13 @@ async fn f3_the_embedded_server_answers_as_recorded() {
         say("the embedded server is not wired yet (target.rs): its cases were not played");
         return;
     }
-    let wrong = judge(&play(&cases, &servers).await, &listed);
+    let played = play(&cases, &servers).await;
+    assert_eq!(
+        played.len(),
+        cases.len(),
+        "both servers are there, with controllers and without"
+    );
+    let wrong = judge(&played, &listed);
     assert!(
         wrong.is_empty(),
         "{} of {} cases:\n{}",

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -10,7 +11,7 @@ use kube::client::Body;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use crate::case::{Action, Case, Options, Source, Step, Until};
+use crate::case::{Action, Case, Form, Options, Source, Step, Until};
 use crate::normal::Normaliser;
 use crate::render::{render, render_at};
 use crate::select::Path;
@@ -194,11 +195,17 @@ impl Player<'_> {
         let mut request = Request::builder().method(method).uri(self.path(path)?);
         let body = match &options.body {
             None => Vec::new(),
-            Some(body) if options.raw => self.fill(body).into_bytes(),
-            Some(body) => {
-                let value: Value = serde_saphyr::from_str(&self.fill(body)).map_err(|error| error.to_string())?;
-                value.to_string().into_bytes()
-            }
+            Some(body) => match options.form {
+                Form::Raw => self.fill(body).into_bytes(),
+                Form::Base64 => {
+                    let text: String = body.split_whitespace().collect();
+                    BASE64_STANDARD.decode(text).map_err(|error| error.to_string())?
+                }
+                Form::Yaml => {
+                    let value: Value = serde_saphyr::from_str(&self.fill(body)).map_err(|error| error.to_string())?;
+                    value.to_string().into_bytes()
+                }
+            },
         };
         let given = |name: &str| {
             options
