@@ -20,6 +20,8 @@ pub mod metadata;
 pub mod names;
 pub mod plain_columns;
 pub mod print;
+#[cfg(test)]
+mod properties;
 pub mod quantity;
 mod reading;
 #[cfg(test)]

@@ -14,16 +14,23 @@ use crate::registry::row::BuiltIn;
 
 pub static RULES: BuiltIn = BuiltIn {
     default,
-    on_create: |volume| {
-        if let Some(map) = volume.as_object_mut() {
-            map.insert("status".to_owned(), json!({"phase": "Pending"}));
-        }
-    },
+    on_create,
     check,
     check_update,
     has_generation: false,
     ..BuiltIn::PLAIN
 };
+
+/// A volume was stamped before: its time is the phase's time.
+fn on_create(volume: &mut Value) {
+    let mut status = json!({"phase": "Pending"});
+    if let Some(now) = volume.pointer("/metadata/creationTimestamp") {
+        status["lastPhaseTransitionTime"] = now.clone();
+    }
+    if let Some(map) = volume.as_object_mut() {
+        map.insert("status".to_owned(), status);
+    }
+}
 
 fn default(volume: &mut Value) {
     if let Some(status) = object_mut(volume, "status") {

@@ -62,8 +62,9 @@ pub static RULES: BuiltIn = BuiltIn {
     ..BuiltIn::PLAIN
 };
 
-/// A new pod waits, whatever its status said.
+/// A new pod waits, whatever its status said. It was stamped before: its time is the conditions' time.
 fn on_create(pod: &mut Value) {
+    let now = at(pod, "/metadata/creationTimestamp").clone();
     let mut status = json!({"phase": "Pending", "qosClass": quality(at(pod, "/spec"))});
     if !list(at(pod, "/spec"), "schedulingGates").is_empty()
         && let Some(map) = status.as_object_mut()
@@ -73,7 +74,7 @@ fn on_create(pod: &mut Value) {
             json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
-                "lastProbeTime": null, "lastTransitionTime": null,
+                "lastProbeTime": null, "lastTransitionTime": now,
             }]),
         );
     }
