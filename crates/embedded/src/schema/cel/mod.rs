@@ -5,6 +5,7 @@
 //! written out ([`program`]), and errors have the reference's paths and words. A rule that could not be run is refused
 //! with its CRD; none passes silently.
 
+mod condition;
 mod cost;
 mod names;
 mod program;
@@ -23,6 +24,7 @@ use super::ratchet::{Old, map_item, unchanged};
 use super::{Additional, Rule, Schema, Type};
 use crate::fault::{FieldError, Path, Wrong};
 
+pub(crate) use self::condition::Condition;
 pub(super) use self::names::escape;
 
 /// All rules of a schema.
