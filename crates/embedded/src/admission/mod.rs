@@ -2,13 +2,14 @@
 //!
 //! The registry calls [`Registry::admit`] before the rules (steps may change the object) and [`Registry::validate`] after
 //! them (nothing changes any more). The order: defaults (decoding did them), built-in steps ([`steps`]), mutating
-//! webhooks, addresses of Services ([`services`]), the rules, validating webhooks.
+//! webhooks ([`webhooks`]), addresses of Services ([`services`]), the rules, validating webhooks.
 
 mod nodes;
 mod pods;
 mod services;
 mod steps;
 mod storage;
+mod webhooks;
 
 use serde_json::Value;
 
@@ -17,6 +18,7 @@ use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use services::Book;
 pub(crate) use services::Reserved;
+use webhooks::Webhooks;
 
 /// Where Services have their addresses unless somebody says otherwise: 127.64.224.0/19 (W1).
 const FIRST_BLOCK: u8 = 64;
@@ -25,6 +27,7 @@ const FIRST_BLOCK: u8 = 64;
 #[derive(Debug)]
 pub struct Admission {
     book: Book,
+    webhooks: Webhooks,
 }
 
 impl Default for Admission {
@@ -37,7 +40,10 @@ impl Admission {
     /// With Services in 127.`block`.224.0/19 (W1).
     #[must_use]
     pub fn in_block(block: u8) -> Self {
-        Self { book: Book::new(block) }
+        Self {
+            book: Book::new(block),
+            webhooks: Webhooks::default(),
+        }
     }
 }
 
@@ -68,8 +74,8 @@ impl Registry {
         object: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<Reserved, Fault> {
-        let _ = warnings;
         self.built_in_steps(review, object)?;
+        self.mutate(review, object, warnings).await?;
         self.give_addresses(review, object)
     }
 
@@ -80,7 +86,7 @@ impl Registry {
         object: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Fault> {
-        let _ = warnings;
-        self.built_in_checks(review, object)
+        self.built_in_checks(review, object)?;
+        self.judge(review, object, warnings).await
     }
 }

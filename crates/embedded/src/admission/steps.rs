@@ -5,9 +5,8 @@
 
 use serde_json::Value;
 
-use crate::admission::{Operation, Review, nodes, pods, storage};
+use crate::admission::{Operation, Review, nodes, pods, storage, webhooks};
 use crate::fault::{Fault, Subject};
-use crate::kinds::selector;
 use crate::registry::{Registry, object};
 use crate::store::Key;
 
@@ -69,6 +68,10 @@ impl Registry {
             storage::check_growth(self, review, object)
         } else if review.is("scheduling.k8s.io", "PriorityClass") {
             pods::only_one_default(self, review, object)
+        } else if review.is("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
+            || review.is("admissionregistration.k8s.io", "ValidatingWebhookConfiguration")
+        {
+            webhooks::check_conditions(review, object)
         } else {
             Ok(())
         }
@@ -125,17 +128,4 @@ impl Registry {
             .filter_map(|entry| object::decode(entry).ok())
             .collect()
     }
-
-    /// Whether a `LabelSelector` selects the namespace. One that is not there has no labels.
-    pub(super) fn selects_namespace(&self, wanted: &Value, namespace: &str) -> bool {
-        if selector::selects_all(wanted) {
-            return true;
-        }
-        let found = self.find("", "namespaces", None, namespace).unwrap_or_default();
-        selector::selects(wanted, labels(&found))
-    }
-}
-
-pub(super) fn labels(object: &Value) -> &Value {
-    object::meta(object).get("labels").unwrap_or(&Value::Null)
 }

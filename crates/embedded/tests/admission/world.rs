@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use usher_embedded::{Cluster, Options};
 
 pub struct World {
-    pub cluster: Cluster,
+    cluster: Option<Cluster>,
     client: kube::Client,
 }
 
@@ -44,7 +44,19 @@ impl World {
     pub fn with(options: Options) -> Self {
         let cluster = Cluster::start(options).unwrap();
         let client = cluster.client();
-        Self { cluster, client }
+        Self {
+            cluster: Some(cluster),
+            client,
+        }
+    }
+
+    /// A server elsewhere.
+    pub fn over(client: kube::Client) -> Self {
+        Self { cluster: None, client }
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        self.cluster.as_ref().unwrap()
     }
 
     pub async fn send(&self, method: Method, path: &str, content: &str, body: &Value) -> Answer {

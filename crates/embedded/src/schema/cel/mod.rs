@@ -5,6 +5,7 @@
 //! written out ([`program`]), and errors have the reference's paths and words. A rule that could not be run is refused
 //! with its CRD; none passes silently.
 
+mod condition;
 mod cost;
 mod names;
 mod program;
@@ -22,6 +23,8 @@ use super::field_path::{self, Notation};
 use super::ratchet::{Old, map_item, unchanged};
 use super::{Additional, Rule, Schema, Type};
 use crate::fault::{FieldError, Path, Wrong};
+
+pub(crate) use self::condition::Condition;
 
 /// All rules of a schema.
 #[derive(Debug)]

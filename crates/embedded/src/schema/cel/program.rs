@@ -39,6 +39,41 @@ impl Program {
         }
     }
 
+    /// Reads an expression of which no schema says what it speaks of, only the names that it may use.
+    pub fn untyped(text: &str, names: &[&str]) -> Result<Self, String> {
+        let mut expression = Parser::new()
+            .enable_optional_syntax(true)
+            .parse(text)
+            .map_err(|errors| format!("compilation failed: {errors}"))?;
+        rewrite(&mut expression);
+        if let Some(what) = unsupported(&expression) {
+            return Err(format!(
+                "compilation failed: {what} is not supported by this server, in expression {text}"
+            ));
+        }
+        // Names that macros bind, and packages of functions.
+        let mut bound: Vec<String> = ["cel", "format", "math", "optional", "sets"].map(str::to_owned).into();
+        visit(&expression, &mut |part| {
+            if let Expr::Comprehension(fold) = &part.expr {
+                bound.extend([fold.iter_var.clone(), fold.accu_var.clone()]);
+                bound.extend(fold.iter_var2.clone());
+            }
+        });
+        let is_known = |name: &str| names.contains(&name) || TYPES.contains(&name) || bound.iter().any(|it| it == name);
+        let references = expression.references();
+        let unknown = references
+            .variables()
+            .into_iter()
+            .find(|name| !is_known(name))
+            .map(str::to_owned);
+        match unknown {
+            Some(name) => Err(format!(
+                "compilation failed: undeclared reference to '{name}' (in container '')"
+            )),
+            None => Ok(Self { expression }),
+        }
+    }
+
     /// Whether a variable is spoken of.
     pub fn uses(&self, name: &str) -> bool {
         self.expression.references().has_variable(name)

@@ -111,7 +111,7 @@ fn number(number: &Number) -> Cel {
 }
 
 /// A value that no schema types.
-fn plain(value: &Value) -> Cel {
+pub(super) fn plain(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(flag) => Cel::Bool(*flag),
