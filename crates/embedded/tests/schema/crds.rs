@@ -44,3 +44,31 @@ fn d1_crds_are_answered_as_the_reference_answers_them() {
         differences.join("\n")
     );
 }
+
+/// The CRDs of a file of YAML documents.
+fn crds_of(text: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple::<Value>(text)
+        .unwrap()
+        .into_iter()
+        .filter(|document| document["kind"] == "CustomResourceDefinition")
+        .collect()
+}
+
+#[test]
+fn d1_our_own_crds_are_taken() {
+    let crds = crds_of(include_str!("../../../../deploy/crds.yaml"));
+    assert!(!crds.is_empty());
+    for mut crd in crds {
+        default_crd(&mut crd);
+        let errors: Vec<String> = check_crd(&crd, None).iter().map(ToString::to_string).collect();
+        assert!(errors.is_empty(), "{}: {errors:#?}", crd["metadata"]["name"]);
+        assert_eq!(
+            warn_crd(&crd, None),
+            Vec::<String>::new(),
+            "{}",
+            crd["metadata"]["name"]
+        );
+        let row = rows_of(&crd).unwrap();
+        assert!(row.versions.iter().any(|version| version.storage));
+    }
+}

@@ -61,7 +61,8 @@ fn from_entries(map: HashMap<Key, Cel>) -> Cel {
 
 fn object(map: &serde_json::Map<String, Value>, schema: &Schema, resource: bool) -> Cel {
     let mut entries = HashMap::with_capacity(map.len());
-    for (name, value) in map {
+    // A field that is null is as if it were not there.
+    for (name, value) in map.iter().filter(|(_, value)| !value.is_null()) {
         let value = match (name.as_str(), schema.properties.get(name.as_str())) {
             ("apiVersion" | "kind", _) if resource => plain(value),
             ("metadata", _) if resource => metadata(value),
