@@ -45,6 +45,21 @@ impl Program {
         self.expression.references().has_variable(name)
     }
 
+    /// The fields of a variable that are spoken of; `None` where all of it may be.
+    pub fn fields_of(&self, variable: &str) -> Option<Vec<String>> {
+        let mut fields = Vec::new();
+        let mut whole = 0usize;
+        visit(&self.expression, &mut |expression| match &expression.expr {
+            Expr::Ident(name) if name == variable => whole += 1,
+            Expr::Select(select) if matches!(&select.operand.expr, Expr::Ident(name) if name == variable) => {
+                fields.push(select.field.clone());
+            }
+            _ => {}
+        });
+        // Each selection holds the name once: more than those, and the variable itself is used.
+        (whole == fields.len()).then_some(fields)
+    }
+
     pub fn run(&self, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
         Cel::resolve(&self.expression, scope)
     }
