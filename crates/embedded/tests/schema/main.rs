@@ -7,5 +7,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod crds;
+mod language;
 mod objects;
 mod properties;

@@ -12,7 +12,7 @@ mod program;
 mod typing;
 mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube_cel::cel;
@@ -41,6 +41,8 @@ struct Node {
     /// The root, or an embedded resource: its type and the names in its metadata can be asked for.
     resource: bool,
     rules: Vec<Compiled>,
+    /// The fields that its rules speak of, where they speak of fields only: the rest need not be converted.
+    fields: Option<BTreeSet<String>>,
     properties: BTreeMap<Arc<str>, Node>,
     additional: Option<Box<Node>>,
     items: Option<Box<Node>>,
@@ -211,6 +213,7 @@ impl Compiler {
         Some(Node {
             schema: Arc::clone(schema),
             resource,
+            fields: fields_of(&rules),
             rules,
             properties,
             additional,
@@ -279,6 +282,18 @@ impl Compiler {
             uses_old_self,
         })
     }
+}
+
+fn fields_of(rules: &[Compiled]) -> Option<BTreeSet<String>> {
+    let mut fields = BTreeSet::new();
+    for rule in rules {
+        for program in [Some(&rule.program), rule.message.as_ref()].into_iter().flatten() {
+            for variable in ["self", "oldSelf"] {
+                fields.extend(program.fields_of(variable)?);
+            }
+        }
+    }
+    Some(fields)
 }
 
 fn without_old_self(path: &Path) -> FieldError {
@@ -409,10 +424,8 @@ impl Node {
     fn run(&self, new: &Value, old: Option<&Value>, ratchet: Ratchet<'_>, path: &Path, verdict: &mut Verdict) {
         let wants_old = self.rules.iter().any(|rule| rule.uses_old_self);
         let mut scope = program::base().new_inner_scope();
-        scope.add_variable_from_value("self", value::convert(new, &self.schema, self.resource));
-        let old_value = old
-            .filter(|_| wants_old)
-            .map(|old| value::convert(old, &self.schema, self.resource));
+        scope.add_variable_from_value("self", self.convert(new));
+        let old_value = old.filter(|_| wants_old).map(|old| self.convert(old));
         for compiled in &self.rules {
             let mut scope = scope.new_inner_scope();
             if compiled.uses_old_self {
@@ -440,6 +453,13 @@ impl Node {
                     .errors
                     .push(self.failed(compiled, &program::words(&error), path)),
             }
+        }
+    }
+
+    fn convert(&self, value: &Value) -> cel::Value {
+        match &self.fields {
+            Some(fields) => value::convert_fields(value, &self.schema, self.resource, fields),
+            None => value::convert(value, &self.schema, self.resource),
         }
     }
 
