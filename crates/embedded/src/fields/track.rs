@@ -28,6 +28,9 @@ pub struct Track<'a> {
 }
 
 /// Writes the new object's `metadata.managedFields`. If nothing else changed, they come out as they were.
+///
+/// The reference does this after decoding and defaults, and before admission and before the server fills in what it
+/// gives out itself (addresses, uid): what they set is owned by nobody.
 pub fn track(write: Track<'_>) {
     let live = write.old.and_then(managed_fields);
     let absent;
