@@ -15,7 +15,7 @@ use crate::manual::Manual;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{Secrets, Security};
-use crate::store::{Durability, Options as StoreOptions, Store, StoreError};
+use crate::store::{self, Durability, Options as StoreOptions, Store, StoreError};
 
 /// What a cluster is made from (E1).
 #[derive(Debug, Clone)]
@@ -97,6 +97,12 @@ impl Cluster {
         Self {
             server: Arc::new(server),
         }
+    }
+
+    /// Counts of the store, for tests and benches.
+    #[must_use]
+    pub fn store_stats(&self) -> store::Stats {
+        self.server.registry.store.stats()
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
