@@ -1,10 +1,12 @@
 //! Developer commands of Usher: `cargo xtask setup`, `test`, `bench`, `generate`, `definitions`, `k8s`.
+//! Developer commands of Usher: `cargo xtask setup`, `test`, `bench`, `conformance`, `generate`, `k8s`.
 //!
 //! Linux only: processes are told apart by /proc. No async, no Kubernetes client; this compiles in seconds, since every
 //! other command waits for it.
 
 mod bench;
 mod definitions;
+mod conformance;
 mod error;
 mod generate;
 mod interrupt;
@@ -31,6 +33,8 @@ enum Xtask {
     Test(test::Test),
     /// Measure Usher beside what the API server can do at all.
     Bench(bench::Bench),
+    /// Hold the embedded server against what a real one answers.
+    Conformance(conformance::Conformance),
     /// Write the files that come from code: CRDs, RBAC, reference pages.
     Generate {
         /// Only tell whether they are up to date.
@@ -63,6 +67,7 @@ fn run(command: Xtask) -> Result<()> {
         Xtask::Setup => setup::command(),
         Xtask::Test(test) => test.run(&xtask),
         Xtask::Bench(bench) => bench.run(),
+        Xtask::Conformance(conformance) => conformance.run(&xtask),
         Xtask::Generate { check } => {
             let mode = if check {
                 generate::Mode::Check

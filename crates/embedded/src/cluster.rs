@@ -1,12 +1,14 @@
 //! A cluster as a value: in memory or on disk, driven by the runtime or by hand.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::admission::Admission;
-use crate::api::{ApiService, ControllersTask, Server};
+use crate::api::{ApiService, Server};
 use crate::clock::Clock;
 use crate::controllers::Controllers;
 use crate::controllers::driver::Driver;
@@ -15,6 +17,8 @@ use crate::manual::Manual;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{Secrets, Security};
+use crate::serve::folder::{Folder, FolderError};
+use crate::serve::{ListenError, ListenOptions, Listener, Listening};
 use crate::store::{self, Durability, Options as StoreOptions, Store, StoreError};
 
 /// What a cluster is made from (E1).
@@ -46,7 +50,16 @@ impl Default for Options {
 #[derive(Debug, Clone)]
 pub enum Storage {
     Memory,
-    Disk { file: PathBuf, durability: Durability },
+    /// One file, and nothing beside it but its lock.
+    Disk {
+        file: PathBuf,
+        durability: Durability,
+    },
+    /// A data folder (X1): the store, and what outlives a restart beside it.
+    Folder {
+        path: PathBuf,
+        durability: Durability,
+    },
 }
 
 /// A cluster that cannot be started.
@@ -54,6 +67,8 @@ pub enum Storage {
 pub enum Error {
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     #[error("{0}")]
     Random(String),
     #[error("a manual cluster needs a manual clock: its time is told by whoever drives it")]
@@ -66,20 +81,40 @@ pub enum Error {
 #[derive(Debug, Clone)]
 pub struct Cluster {
     server: Arc<Server>,
+    life: Arc<Life>,
+}
+
+/// What goes with a cluster's last handle.
+#[derive(Debug)]
+struct Life {
+    /// Turns true when the cluster stops.
+    stop: watch::Sender<bool>,
+    /// Listeners and [`Cluster::run`]; aborted when this is dropped.
+    tasks: Mutex<JoinSet<()>>,
+    /// Of a cluster in memory: made when it is needed, gone with it.
+    folder: OnceLock<Folder>,
 }
 
 impl Cluster {
-    /// Opens the store, writes what every cluster has, and spawns one task for the controllers. Outside of a runtime there
-    /// is nowhere to spawn it: then no controller runs.
+    /// Opens the store and writes what every cluster has.
+    ///
+    /// Called within a tokio runtime, it also spawns one task for the controllers there, until [`Cluster::stop`] or until the last
+    /// handle is dropped. Without a runtime nothing happens by itself. It listens nowhere: see [`Cluster::listen`].
     pub fn start(options: Options) -> Result<Self, Error> {
         let controllers = options.controllers.clone();
-        let mut server = open(options)?;
+        let cluster = Self::still(options)?;
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let driver = Driver::new(server.registry.clone(), &controllers);
-            let task = runtime.spawn(driver.work());
-            server.controllers = Some(ControllersTask(task.abort_handle()));
+            let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+            let mut stop = cluster.life.stop.subscribe();
+            let work = async move {
+                tokio::select! {
+                    () = driver.work() => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+            };
+            cluster.life.tasks().spawn_on(work, &runtime);
         }
-        Ok(Self::of(server))
+        Ok(cluster)
     }
 
     /// The same, but nothing runs by itself: time, controllers and watches go on when they are told to.
@@ -88,15 +123,9 @@ impl Cluster {
             return Err(Error::Clock);
         };
         let controllers = options.controllers.clone();
-        let server = open(options)?;
-        let driver = Driver::new(server.registry.clone(), &controllers);
-        Ok(Manual::new(Self::of(server), clock, driver))
-    }
-
-    fn of(server: Server) -> Self {
-        Self {
-            server: Arc::new(server),
-        }
+        let cluster = Self::still(options)?;
+        let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+        Ok(Manual::new(cluster, clock, driver))
     }
 
     /// Counts of the store, for tests and benches.
@@ -107,6 +136,67 @@ impl Cluster {
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.server.registry
+    }
+
+    /// A cluster in which nothing happens by itself.
+    fn still(options: Options) -> Result<Self, Error> {
+        let clock = options.clock.clone();
+        let store_options = StoreOptions::new(move || clock.now());
+        let life = Life::default();
+        let (store, kept) = match &options.storage {
+            Storage::Memory => (Store::memory(store_options), None),
+            Storage::Disk { file, durability } => (Store::open(file, *durability, store_options)?, None),
+            Storage::Folder { path, durability } => {
+                let folder = Folder::open(path)?;
+                let store = Store::open(folder.store(), *durability, store_options)?;
+                // Only now is the folder ours.
+                let secrets = folder.secrets()?;
+                let _ = life.folder.set(folder);
+                (store, Some(secrets))
+            }
+        };
+        let secrets = match options.secrets.or(kept) {
+            Some(secrets) => secrets,
+            None => Secrets::random().map_err(Error::Random)?,
+        };
+        let registry = Arc::new(Registry::new(store, options.clock, options.seed, Admission::default()));
+        futures::executor::block_on(first_objects(&registry)).map_err(Error::First)?;
+        Ok(Self {
+            server: Arc::new(Server {
+                registry,
+                security: Security::new(secrets),
+                documents: crate::api::Documents::default(),
+                openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
+            }),
+            life: Arc::new(life),
+        })
+    }
+
+    /// Takes an address and answers there, until the cluster stops.
+    pub async fn listen(&self, options: ListenOptions) -> Result<Listening, ListenError> {
+        let stop = self.life.stop.subscribe();
+        if *stop.borrow() {
+            return Err(ListenError::Stopped);
+        }
+        let listener = Listener::open(options, self.life.folder()?, self.server.security.token()).await?;
+        let listening = listener.listening.clone();
+        self.server.security.set_address(listening.address());
+        let api = self.guarded_service();
+        self.life.tasks().spawn(listener.run(api, stop));
+        Ok(listening)
+    }
+
+    /// Stops: no new connections, watches end, requests under way are answered, then everything is on disk and the file
+    /// is free. In-process clients are refused their writes from then on.
+    pub async fn stop(&self) {
+        self.life.stop.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.life.tasks());
+        while tasks.join_next().await.is_some() {}
+        let store = self.server.registry.store.clone();
+        // Waits for the disk.
+        if tokio::task::spawn_blocking(move || store.close()).await.is_err() {
+            tracing::error!("the store could not be closed");
+        }
     }
 
     /// For clients in this process: no socket, no TLS, no token.
@@ -121,6 +211,11 @@ impl Cluster {
         ApiService::guarded(self.server.clone())
     }
 
+    /// Forgets all history: whoever watches from before must list anew.
+    pub fn compact_now(&self) {
+        self.server.registry.store.forget();
+    }
+
     /// A client in this process, in the namespace `default`.
     #[must_use]
     pub fn client(&self) -> kube::Client {
@@ -128,26 +223,28 @@ impl Cluster {
     }
 }
 
-/// Everything but what runs beside it.
-fn open(options: Options) -> Result<Server, Error> {
-    let clock = options.clock.clone();
-    let store_options = StoreOptions::new(move || clock.now());
-    let store = match &options.storage {
-        Storage::Memory => Store::memory(store_options),
-        Storage::Disk { file, durability } => Store::open(file, *durability, store_options)?,
-    };
-    let secrets = match options.secrets {
-        Some(secrets) => secrets,
-        None => Secrets::random().map_err(Error::Random)?,
-    };
-    let registry = Arc::new(Registry::new(store, options.clock, options.seed, Admission::default()));
-    futures::executor::block_on(first_objects(&registry)).map_err(Error::First)?;
-    Ok(Server {
-        registry,
-        security: Security::new(secrets),
-        documents: crate::api::Documents::default(),
-        controllers: None,
-    })
+impl Default for Life {
+    fn default() -> Self {
+        Self {
+            stop: watch::Sender::new(false),
+            tasks: Mutex::default(),
+            folder: OnceLock::new(),
+        }
+    }
+}
+
+impl Life {
+    fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self) -> Result<&Folder, FolderError> {
+        if let Some(folder) = self.folder.get() {
+            return Ok(folder);
+        }
+        let folder = Folder::temporary()?;
+        Ok(self.folder.get_or_init(|| folder))
+    }
 }
 
 /// The namespaces that every cluster has (C2).
@@ -172,7 +269,7 @@ async fn first_objects(registry: &Registry) -> Result<(), Fault> {
             continue;
         }
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        let namespace = Registry::decode(&target, body, Vec::new(), &ask, &mut Vec::new())?;
+        let namespace = Registry::decode(&target, body.into(), &ask, &mut Vec::new())?;
         registry.create(&target, &ask, namespace, Vec::new()).await?;
     }
     Ok(())

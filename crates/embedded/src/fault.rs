@@ -238,10 +238,35 @@ pub fn show_float(float: f64) -> String {
     }
 }
 
-/// A text in double quotes, escaped as Go's `%q` does for what appears in practice.
+/// A text in double quotes, escaped as Go's `%q` does.
 #[must_use]
 pub fn quote(text: &str) -> String {
-    Value::from(text).to_string()
+    use std::fmt::Write as _;
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            '\r' => quoted.push_str("\\r"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            letter if letter.is_ascii_control() => {
+                // Writing to a String cannot fail.
+                let _ = write!(quoted, "\\x{:02x}", u32::from(letter));
+            }
+            letter if letter.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(letter));
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// The kind or resource a message is about, with its group: `pods`, `deployments.apps`, `Deployment.apps`.

@@ -7,6 +7,7 @@
 //! - [`fields`]: field sets, managedFields, server-side apply, strategic merge, JSON patch.
 //! - [`api`]: the HTTP surface as a `tower::Service`.
 //! - [`admission`]: built-in steps and webhooks.
+//! - [`serve`]: the API on a socket, with TLS; the data folder; kubeconfigs; the audit log.
 //! - [`controllers`]: what the API server needs beside it: namespaces and the garbage collector.
 //!
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
@@ -25,6 +26,7 @@ mod manual;
 pub mod registry;
 pub mod schema;
 mod security;
+pub mod serve;
 pub mod store;
 
 pub use api::{ApiBody, ApiService};
@@ -33,3 +35,4 @@ pub use controllers::driver::{Work, WorkId};
 pub use controllers::{Controller, Controllers};
 pub use manual::{Manual, Snapshot};
 pub use security::Secrets;
+pub use serve::{ListenError, ListenOptions, Listening};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine as _;
@@ -61,8 +62,8 @@ impl Secrets {
 #[derive(Debug)]
 pub(crate) struct Security {
     secrets: Secrets,
-    /// `127.0.0.1:6443`, once it is known.
-    address: RwLock<String>,
+    /// Where the API listens, once it does.
+    address: RwLock<SocketAddr>,
 }
 
 /// A token that was given out.
@@ -89,16 +90,21 @@ impl Security {
     pub(crate) fn new(secrets: Secrets) -> Self {
         Self {
             secrets,
-            address: RwLock::new("127.0.0.1:6443".to_owned()),
+            address: RwLock::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 6443))),
         }
     }
 
-    pub(crate) fn address(&self) -> String {
-        self.address.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn address(&self) -> SocketAddr {
+        *self.address.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_address(&self, address: &str) {
-        *self.address.write().unwrap_or_else(PoisonError::into_inner) = address.to_owned();
+    pub(crate) fn set_address(&self, address: SocketAddr) {
+        *self.address.write().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
+    /// The admin's. For kubeconfigs, never for a log.
+    pub(crate) fn token(&self) -> &str {
+        &self.secrets.token
     }
 
     /// X3: a page in a browser that was lured to this address names another host, or comes from one.
@@ -117,18 +123,36 @@ impl Security {
             ))
         };
         if let Some(host) = host
-            && !is_ours(host)
+            && !self.is_ours(host)
         {
             return foreign("Host", host);
         }
         if let Some(origin) = headers.get(ORIGIN) {
             let text = origin.to_str().unwrap_or_default();
             let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
-            if !is_ours(authority) {
+            if !self.is_ours(authority) {
                 return foreign("Origin", text);
             }
         }
         Ok(())
+    }
+
+    /// Loopback by number or by name, and the names that pods know the API by.
+    fn is_ours(&self, authority: &str) -> bool {
+        let host = host_of(authority);
+        if let Ok(address) = host.parse::<IpAddr>() {
+            // Rebinding needs a name. Where other machines may ask, they do so by whatever number reaches us.
+            return address.is_loopback() || !self.address().ip().is_loopback();
+        }
+        let host = host.to_ascii_lowercase();
+        matches!(
+            host.as_str(),
+            "localhost"
+                | "kubernetes"
+                | "kubernetes.default"
+                | "kubernetes.default.svc"
+                | "kubernetes.default.svc.cluster.local"
+        )
     }
 
     /// Who a request is from.
@@ -316,23 +340,12 @@ impl Security {
     }
 }
 
-/// Loopback by number or by name, and the names that pods know the API by.
-fn is_ours(authority: &str) -> bool {
-    let host = match authority.strip_prefix('[') {
+/// The host of `host`, `host:port`, `[address]:port`.
+fn host_of(authority: &str) -> &str {
+    match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
-    };
-    if let Ok(address) = host.parse::<std::net::IpAddr>() {
-        return address.is_loopback();
     }
-    matches!(
-        host,
-        "localhost"
-            | "kubernetes"
-            | "kubernetes.default"
-            | "kubernetes.default.svc"
-            | "kubernetes.default.svc.cluster.local"
-    )
 }
 
 /// Takes as long for a wrong first byte as for a wrong last one.

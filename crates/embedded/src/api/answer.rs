@@ -51,6 +51,11 @@ impl Answer {
         }
     }
 
+    /// No body at all.
+    pub(crate) fn nothing(code: u16) -> Self {
+        Self::bytes(code, "", Bytes::new())
+    }
+
     pub(crate) fn text(code: u16, text: impl Into<String>) -> Self {
         Self::bytes(code, "text/plain; charset=utf-8", text.into().into_bytes())
     }
@@ -78,8 +83,9 @@ impl Answer {
         }
     }
 
+    /// With these in front of those it already has.
     pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
-        self.warnings = warnings;
+        self.warnings.splice(0..0, warnings);
         self
     }
 
@@ -111,7 +117,10 @@ impl Answer {
         };
         put(&AUDIT_ID, audit_id);
         put(&CACHE_CONTROL, "no-cache, private");
-        put(&CONTENT_TYPE, &self.content_type);
+        // What did not change has no content.
+        if self.code != 304 && !self.content_type.is_empty() {
+            put(&CONTENT_TYPE, &self.content_type);
+        }
         for warning in &self.warnings {
             put(&WARNING, &warning_text(warning));
         }

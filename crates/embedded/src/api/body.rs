@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::api::watch::WatchLines;
 use crate::fault::Fault;
+use crate::registry::ask::Parsed;
 
 /// The most that a body may hold (S8).
 pub(crate) const MOST: usize = 3 * 1024 * 1024;
@@ -100,26 +101,13 @@ where
     Ok(whole.freeze())
 }
 
-/// A body that holds an object.
-#[derive(Debug, Clone)]
-pub(crate) struct Parsed {
-    pub(crate) value: Value,
-    /// Keys given twice, in the words of a strict decoder.
-    pub(crate) findings: Vec<String>,
-}
-
 /// JSON or YAML by its media type. Protobuf is read where [`super::protobuf`] knows the message.
-pub(crate) fn parse(bytes: &[u8], media: &str) -> Result<Parsed, Fault> {
+/// `kind` is what it should be.
+pub(crate) fn parse(bytes: &[u8], media: &str, kind: &str) -> Result<Parsed, Fault> {
     match media {
-        "application/json" => parse_json(bytes),
-        "application/yaml" => parse_yaml(bytes).map(|value| Parsed {
-            value,
-            findings: Vec::new(),
-        }),
-        "application/vnd.kubernetes.protobuf" => super::protobuf::parse(bytes).map(|value| Parsed {
-            value,
-            findings: Vec::new(),
-        }),
+        "application/json" => parse_json(bytes, kind),
+        "application/yaml" => parse_yaml(bytes).map(Parsed::from),
+        "application/vnd.kubernetes.protobuf" => super::protobuf::parse(bytes).map(Parsed::from),
         _ => Err(super::negotiate::unsupported(&[
             "application/json",
             "application/yaml",
@@ -128,19 +116,38 @@ pub(crate) fn parse(bytes: &[u8], media: &str) -> Result<Parsed, Fault> {
     }
 }
 
-pub(crate) fn parse_json(bytes: &[u8]) -> Result<Parsed, Fault> {
+pub(crate) fn parse_json(bytes: &[u8], kind: &str) -> Result<Parsed, Fault> {
     let value: Value = serde_json::from_slice(bytes).map_err(|why| {
         Fault::bad_request(format!(
-            "couldn't get version/kind; json parse error: {}",
-            json_error(bytes, &why)
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {} ({})",
+            json_error(bytes, &why),
+            summary(bytes)
         ))
     })?;
-    let findings = super::twice::keys(bytes);
-    Ok(Parsed { value, findings })
+    Ok(Parsed {
+        value,
+        text: Some(Bytes::copy_from_slice(bytes)),
+    })
+}
+
+/// The first bytes of a body, as text if it looks like an object.
+fn summary(bytes: &[u8]) -> String {
+    /// As many as the reference shows.
+    const SHOWN: usize = 30;
+    let shown = bytes.get(..SHOWN).unwrap_or(bytes);
+    let more = if bytes.len() > SHOWN { " ..." } else { "" };
+    match shown.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => {
+            let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{more}")
+        }
+    }
 }
 
 /// What is wrong with a JSON text, in the reference's words where they are known.
-fn json_error(bytes: &[u8], why: &serde_json::Error) -> String {
+pub(crate) fn json_error(bytes: &[u8], why: &serde_json::Error) -> String {
     if why.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
@@ -154,6 +161,34 @@ fn json_error(bytes: &[u8], why: &serde_json::Error) -> String {
         .and_then(|line| line.get(why.column().saturating_sub(1)))
         .copied();
     match at {
+        // A word that begins like one of the three and goes on otherwise.
+        Some(byte) if text.starts_with("expected ident") => {
+            let line = bytes
+                .split(|byte| *byte == b'\n')
+                .nth(why.line().saturating_sub(1))
+                .unwrap_or_default();
+            let start = line
+                .get(..why.column())
+                .unwrap_or_default()
+                .iter()
+                .rposition(|byte| !byte.is_ascii_alphabetic())
+                .map_or(0, |at| at + 1);
+            let word = match line.get(start) {
+                Some(b't') => "true",
+                Some(b'f') => "false",
+                _ => "null",
+            };
+            let expected = word
+                .as_bytes()
+                .get(why.column().saturating_sub(start + 1))
+                .copied()
+                .unwrap_or(b'?');
+            format!(
+                "invalid character '{}' in literal {word} (expecting '{}')",
+                char::from(byte),
+                char::from(expected)
+            )
+        }
         Some(byte) if byte.is_ascii_graphic() => format!(
             "invalid character '{}' looking for beginning of value",
             char::from(byte)

@@ -14,6 +14,7 @@ use crate::api::query::Query;
 use crate::api::route::Route;
 use crate::fault::Fault;
 use crate::registry::catalog::Catalog;
+use crate::registry::row::Row;
 
 /// What was made of a catalog is kept while it is the catalog.
 #[derive(Debug, Default)]
@@ -86,17 +87,47 @@ impl Server {
                         })
                     }
                     None if is_core => {
-                        let address = &self.security.address();
+                        let address = &self.security.address().to_string();
                         kept("/api", json, &|| Some(discovery::core_versions(address)))
                     }
                     None => kept("/apis", json, &|| Some(discovery::group_list(&rows()))),
                 }
             }
             Route::Group(group) => kept(group, json, &|| discovery::group(&rows(), group)),
+            Route::GroupVersion { group, version }
+                if !catalog.has_version(group, version)
+                    && catalog.iter().any(|resource| &*resource.row.group == *group) =>
+            {
+                Err(nothing_there())
+            }
             Route::GroupVersion { group, version } => kept(&format!("{group}/{version}"), json, &|| {
                 discovery::resource_list(&rows(), group, version)
             }),
-            Route::OpenApiIndex | Route::OpenApi(_) | Route::Resource(_) | Route::Unknown => Err(no_such_path()),
+            Route::OpenApiIndex => {
+                let index = self.openapi.index(&rows());
+                // The reference says so, too.
+                Ok(Answer::bytes(200, "text/plain; charset=utf-8", index.to_string()))
+            }
+            Route::OpenApi(path) => self.openapi_document(path, parts, &rows()),
+            Route::Resource(_) | Route::Unknown => Err(no_such_path()),
+        }
+    }
+
+    fn openapi_document(&self, path: &str, parts: &Parts, rows: &[Arc<Row>]) -> Result<Answer, Fault> {
+        let found = match path.split('/').collect::<Vec<_>>().as_slice() {
+            ["api", version] => self.openapi.document(rows, "", version),
+            ["apis", group, version] => self.openapi.document(rows, group, version),
+            _ => None,
+        };
+        match found {
+            Some(found) => {
+                let document = Document {
+                    bytes: found.body,
+                    etag: format!("\"{}\"", found.hash),
+                };
+                Ok(tagged(parts, "application/json", &document))
+            }
+            None => Ok(Answer::nothing(404)),
         }
     }
 
@@ -184,6 +215,13 @@ fn health(path: &str, query: &Query) -> Answer {
         return Answer::text(200, format!("[+]ping ok\n[+]store ok\n{name} check passed\n"));
     }
     Answer::text(200, "ok")
+}
+
+/// A resource that is not served, in a group that is.
+pub(super) fn nothing_there() -> Fault {
+    let mut fault = Fault::new(404, "NotFound", "the server could not find the requested resource");
+    fault.details = Some(serde_json::Map::new());
+    fault
 }
 
 /// What the reference says of a path it does not know: no `Status`, since nothing Kubernetes is there.

@@ -9,6 +9,7 @@ mod body;
 pub mod discovery;
 mod documents;
 mod negotiate;
+pub mod openapi;
 mod protobuf;
 mod query;
 mod reviews;
@@ -29,6 +30,7 @@ use http::{Method, Request, Response};
 use http_body::Body;
 
 pub use body::ApiBody;
+pub(crate) use twice::keys as duplicate_keys;
 
 use crate::api::answer::Answer;
 pub(crate) use crate::api::documents::Documents;
@@ -45,18 +47,7 @@ pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) security: Security,
     pub(crate) documents: Documents,
-    /// The task that runs the controllers, which ends with the server.
-    pub(crate) controllers: Option<ControllersTask>,
-}
-
-/// Ends the task when the last client of the server is gone.
-#[derive(Debug)]
-pub(crate) struct ControllersTask(pub(crate) tokio::task::AbortHandle);
-
-impl Drop for ControllersTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    pub(crate) openapi: openapi::Documents,
 }
 
 /// The API. Clones are the same server.

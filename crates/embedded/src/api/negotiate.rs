@@ -40,6 +40,7 @@ pub(crate) struct Representation {
 }
 
 const ACCEPTED: &str = "only the following media types are accepted: application/json, application/yaml";
+const AVAILABLE: &str = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/json;stream=watch";
 
 /// One media range of an `Accept` header with its parameters.
 #[derive(Debug)]
@@ -77,12 +78,14 @@ pub(crate) fn accept_header(headers: &HeaderMap) -> &str {
 /// What is answered. `allows` says which shapes this answer can take.
 pub(crate) fn representation(headers: &HeaderMap, pretty: bool, transforms: bool) -> Result<Representation, Fault> {
     let json = if pretty { Format::Pretty } else { Format::Json };
+    let mut is_readable = false;
     for clause in Clause::all(accept_header(headers)) {
         let format = match clause.media {
             "" | "*/*" | "application/*" | "application/json" => json,
             "application/yaml" => Format::Yaml,
             _ => continue,
         };
+        is_readable = true;
         let version = MetaVersion::parse(clause.parameter("v"));
         let shape = match (clause.parameter("as"), clause.parameter("g"), version) {
             ("", _, _) => Shape::Object,
@@ -95,7 +98,12 @@ pub(crate) fn representation(headers: &HeaderMap, pretty: bool, transforms: bool
         };
         return Ok(Representation { format, shape });
     }
-    Err(Fault::new(406, "NotAcceptable", ACCEPTED))
+    if is_readable {
+        return Err(Fault::new(406, "NotAcceptable", ACCEPTED));
+    }
+    let mut fault = Fault::new(406, "NotAcceptable", AVAILABLE);
+    fault.details = Some(serde_json::Map::new());
+    Err(fault)
 }
 
 /// Which aggregated discovery is wanted: `v2` or `v2beta1`; `None` for the older answers.

@@ -63,13 +63,7 @@ impl Query {
     }
 
     pub(crate) fn list_options(&self) -> Result<ListOptions, Fault> {
-        if self.find("sendInitialEvents").is_some() {
-            let error = FieldError::forbidden(
-                &Path::new("sendInitialEvents"),
-                "sendInitialEvents is forbidden for list",
-            );
-            return Err(invalid("ListOptions", &error));
-        }
+        self.number("timeoutSeconds")?;
         let limit = self.number("limit")?.unwrap_or(0);
         Ok(ListOptions {
             selection: self.selection()?,
@@ -77,6 +71,7 @@ impl Query {
             token: self.get("continue").to_owned(),
             version: self.get("resourceVersion").to_owned(),
             version_match: self.get("resourceVersionMatch").to_owned(),
+            asks_initial_events: self.find("sendInitialEvents").is_some(),
         })
     }
 
@@ -119,7 +114,7 @@ impl Query {
             "Strict" => Ok(FieldValidation::Strict),
             other => {
                 let error =
-                    FieldError::not_supported(&Path::new("fieldValidation"), other, &["Ignore", "Strict", "Warn", ""]);
+                    FieldError::not_supported(&Path::new("fieldValidation"), other, &["", "Ignore", "Strict", "Warn"]);
                 Err(invalid(options, &error))
             }
         }
@@ -159,8 +154,11 @@ impl Query {
         };
         let kind = body.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
         if kind != "DeleteOptions" {
+            let version = body.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
             return Err(Fault::bad_request(format!(
-                "decoded object cannot be converted to DeleteOptions: it is a {kind}"
+                "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
+                crate::fault::quote(kind),
+                crate::fault::quote(version)
             )));
         }
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);

@@ -50,8 +50,8 @@ impl Server {
             Ok((caller, audiences)) if self.is_alive(&caller) => {
                 json!({"authenticated": true, "user": caller.info(), "audiences": audiences})
             }
-            Ok(_) => json!({"authenticated": false, "error": "the token's account does not exist any more"}),
-            Err(why) => json!({"authenticated": false, "error": why}),
+            Ok(_) => json!({"user": {}, "error": "the token's account does not exist any more"}),
+            Err(why) => json!({"user": {}, "error": why}),
         }
     }
 
@@ -135,7 +135,9 @@ fn check_access(target: &Target, kind: &str, review: &Value) -> Result<(), Fault
     };
     let mut errors = Vec::new();
     if has("resourceAttributes") == has("nonResourceAttributes") {
-        let value = review.get("spec").cloned().unwrap_or_default();
+        let value = object::at(review, "spec.resourceAttributes")
+            .cloned()
+            .unwrap_or_default();
         errors.push(FieldError::invalid(
             &spec.field("resourceAttributes"),
             value,
@@ -152,6 +154,11 @@ fn check_access(target: &Target, kind: &str, review: &Value) -> Result<(), Fault
     if errors.is_empty() {
         Ok(())
     } else {
-        Err(Fault::invalid(&target.subject(), "", &errors))
+        // The reference leaves out the kind here.
+        let subject = crate::fault::Subject {
+            kind: String::new(),
+            ..target.subject()
+        };
+        Err(Fault::invalid(&subject, "", &errors))
     }
 }

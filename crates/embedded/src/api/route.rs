@@ -34,6 +34,8 @@ pub(crate) struct Place<'a> {
     pub(crate) name: &'a str,
     /// Empty for the object itself.
     pub(crate) subresource: &'a str,
+    /// The old way to ask for a watch: `/api/v1/watch/…`.
+    pub(crate) is_watch: bool,
 }
 
 impl<'a> Route<'a> {
@@ -63,6 +65,10 @@ impl<'a> Route<'a> {
     }
 
     fn resource(group: &'a str, version: &'a str, rest: &[&'a str]) -> Self {
+        let (is_watch, rest) = match rest {
+            ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+            _ => (false, rest),
+        };
         let place = |namespace, resource, name, subresource| {
             Self::Resource(Place {
                 group,
@@ -71,6 +77,7 @@ impl<'a> Route<'a> {
                 resource,
                 name,
                 subresource,
+                is_watch,
             })
         };
         match *rest {

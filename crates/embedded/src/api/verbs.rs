@@ -9,7 +9,7 @@ use http_body::Body;
 use serde_json::{Value, json};
 
 use crate::api::answer::Answer;
-use crate::api::body::{self, Parsed};
+use crate::api::body;
 use crate::api::negotiate::{Format, Representation, Shape, content_type, representation, unsupported};
 use crate::api::query::Query;
 use crate::api::route::Place;
@@ -18,7 +18,7 @@ use crate::api::watch::WatchLines;
 use crate::api::{Server, documents};
 use crate::caller::Caller;
 use crate::fault::{Fault, FieldError, Path, Subject};
-use crate::registry::ask::{Ask, Outcome, Target};
+use crate::registry::ask::{Ask, Outcome, Parsed, Target};
 use crate::registry::read::Listed;
 use crate::registry::{Patch, Registry, object};
 use crate::schema::jsonpath;
@@ -66,14 +66,17 @@ impl Call<'_> {
             return Err(self.not_allowed());
         }
         match (&self.parts.method, target.subresource.as_deref()) {
+            (&Method::GET, None) if self.place.is_watch => self.watch(target),
             (&Method::GET | &Method::HEAD, None | Some("status")) if !is_collection => self.get(target),
             (&Method::GET | &Method::HEAD, None) if self.query.is_watch() => self.watch(target),
             (&Method::GET | &Method::HEAD, None) => self.list(target),
             (&Method::POST, None) if is_collection => self.create(target, body).await,
             (&Method::PUT, None | Some("status" | "finalize")) if !is_collection => self.replace(target, body).await,
             (&Method::PATCH, None | Some("status")) if !is_collection => self.patch(target, body).await,
-            (&Method::DELETE, None) if is_collection => self.delete_collection(target, body).await,
-            (&Method::DELETE, None) => self.delete(target, body).await,
+            (&Method::DELETE, None) if is_collection && row.verbs.contains(&"deletecollection") => {
+                self.delete_collection(target, body).await
+            }
+            (&Method::DELETE, None) if !is_collection => self.delete(target, body).await,
             (&Method::GET, Some("scale")) => {
                 let scale = self.registry().get_scale(target)?;
                 Ok(Answer::value(200, &scale, self.representation(false)?.format))
@@ -106,14 +109,15 @@ impl Call<'_> {
         if !catalog.has_version(place.group, place.version) {
             return Err(documents::no_such_path());
         }
+        let is_ours = catalog
+            .iter()
+            .any(|resource| &*resource.row.group == place.group && !resource.is_custom());
         let nothing = || {
-            Fault::new(404, "NotFound", "the server could not find the requested resource").about(
-                &Subject {
-                    group: String::new(),
-                    kind: String::new(),
-                },
-                "",
-            )
+            if is_ours {
+                documents::nothing_there()
+            } else {
+                documents::no_such_path()
+            }
         };
         let resource = catalog.find(place.group, place.resource).ok_or_else(nothing)?;
         let version = resource.version(place.version).ok_or_else(nothing)?;
@@ -126,7 +130,11 @@ impl Call<'_> {
             return Err(nothing());
         }
         if !place.subresource.is_empty() && !crate::kinds::has_subresource(&resource.row, version, place.subresource) {
-            return Err(nothing());
+            return Err(if resource.is_custom() && matches!(place.subresource, "status" | "scale") {
+                Fault::not_found(&resource.row.resource(), place.name)
+            } else {
+                nothing()
+            });
         }
         Ok(Target {
             version: version.clone(),
@@ -294,7 +302,10 @@ impl Call<'_> {
 
     fn watch(&self, target: &Target) -> Result<Answer, Fault> {
         let asked = self.representation(true)?;
-        let options = self.query.watch_options()?;
+        let mut options = self.query.watch_options()?;
+        if !target.name.is_empty() {
+            options.selection.fields.require_name(&target.name);
+        }
         let watch = self.registry().watch(target, &options)?;
         let lines = WatchLines::new(self.registry().clone(), watch, target.clone(), asked, self.include()?);
         Ok(Answer::watch(lines))
@@ -306,7 +317,11 @@ impl Call<'_> {
         B::Error: std::fmt::Display,
     {
         let bytes = body::read(body).await?;
-        body::parse(&bytes, content_type(&self.parts.headers))
+        let kind = match self.registry().catalog().find(self.place.group, self.place.resource) {
+            Some(resource) => resource.row.kind.to_string(),
+            None => String::new(),
+        };
+        body::parse(&bytes, content_type(&self.parts.headers), &kind)
     }
 
     /// Who asks for a write, and how. `options` names the kind of its options.
@@ -342,7 +357,7 @@ impl Call<'_> {
         let ask = self.ask("CreateOptions")?;
         let parsed = self.read(body).await?;
         let mut warnings = Vec::new();
-        let object = Registry::decode(target, parsed.value, parsed.findings, &ask, &mut warnings)?;
+        let object = Registry::decode(target, parsed, &ask, &mut warnings)?;
         if target.resource.row.verbs == ["create"] {
             let reviewed = self.server.review(target, object, &self.caller)?;
             return Ok(Answer::value(201, &reviewed, self.representation(false)?.format).with_warnings(warnings));
@@ -358,10 +373,7 @@ impl Call<'_> {
     {
         let ask = self.ask("UpdateOptions")?;
         let parsed = self.read(body).await?;
-        let outcome = self
-            .registry()
-            .replace(target, &ask, parsed.value, parsed.findings)
-            .await?;
+        let outcome = self.registry().replace(target, &ask, parsed).await?;
         let code = if outcome.created { 201 } else { 200 };
         self.written(target, &ask, code, outcome).await
     }
@@ -404,12 +416,18 @@ impl Call<'_> {
         } else {
             &[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH]
         };
+        if ![JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH].contains(&media) {
+            let mut fault = Fault::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+            fault.details = Some(serde_json::Map::new());
+            return Err(fault);
+        }
         if !accepted.contains(&media) {
             return Err(unsupported(accepted));
         }
         let bytes = body::read(body).await?;
         let json = |bytes: &[u8]| -> Result<Value, Fault> {
-            serde_json::from_slice(bytes).map_err(|why| Fault::bad_request(format!("error decoding patch: {why}")))
+            serde_json::from_slice(bytes)
+                .map_err(|why| Fault::bad_request(format!("error decoding patch: {}", body::json_error(bytes, &why))))
         };
         Ok(match media {
             JSON_PATCH => Patch::Json(json(&bytes)?),
@@ -475,7 +493,7 @@ impl Call<'_> {
         let parsed = if bytes.is_empty() {
             None
         } else {
-            Some(body::parse(&bytes, content_type(&self.parts.headers))?.value)
+            Some(body::parse(&bytes, content_type(&self.parts.headers), "DeleteOptions")?.value)
         };
         let (options, dry_run) = self.query.delete_options(parsed.as_ref())?;
         let ask = Ask {
@@ -526,10 +544,11 @@ fn check_manager(manager: &str, options: &str) -> Result<(), Fault> {
         return Err(options_fault(options, &FieldError::too_long(&path, MOST)));
     }
     if let Some(letter) = manager.chars().find(|letter| letter.is_control()) {
+        let at = manager.find(letter).unwrap_or_default();
         let error = FieldError::invalid(
             &path,
             manager,
-            format!("should only contain printable characters: {letter:?} is not one"),
+            format!("invalid character U+{:04X} (at position {at})", u32::from(letter)),
         );
         return Err(options_fault(options, &error));
     }

@@ -146,7 +146,7 @@ impl Hand {
 
     pub(super) async fn create(&self, target: &Target, body: Value) -> Result<Outcome, Fault> {
         let ask = Ask::internal(MANAGER);
-        let object = Registry::decode(target, body, Vec::new(), &ask, &mut Vec::new())?;
+        let object = Registry::decode(target, body.into(), &ask, &mut Vec::new())?;
         self.registry.create(target, &ask, object, Vec::new()).await
     }
 
@@ -156,7 +156,7 @@ impl Hand {
             ..target.clone()
         };
         self.registry
-            .replace(&target, &Ask::internal(MANAGER), body, Vec::new())
+            .replace(&target, &Ask::internal(MANAGER), body.into())
             .await
     }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::compare::compare;
 use super::conflicts::Conflicts;
 use super::element::same;
+use super::last_applied;
 use super::managed::{Entry, Managed, Operation, managed_fields, never_owned, set_managed_fields};
 use super::merge::merge;
 use super::set::Set;
@@ -76,7 +77,21 @@ pub fn apply(request: Apply<'_>) -> Result<Value, Refused> {
     } else {
         managed
     };
-    structured(&request, live, managed, request.force).map(|(merged, _)| merged)
+    if request.manager != last_applied::MANAGER {
+        return structured(&request, live, managed, request.force);
+    }
+    let merged = match structured(&request, live, managed.clone(), request.force) {
+        Err(Refused::Conflicts(conflicts)) => {
+            match last_applied::remaining(conflicts, live, request.schema, request.api_version) {
+                Some(conflicts) => Err(Refused::Conflicts(conflicts)),
+                None => structured(&request, live, managed, true),
+            }
+        }
+        other => other,
+    };
+    let mut merged = merged?;
+    last_applied::refresh(&mut merged, request.applied);
+    Ok(merged)
 }
 
 fn failed(message: String) -> Refused {
@@ -109,7 +124,7 @@ fn own_entry(request: &Apply<'_>) -> Entry {
     }
 }
 
-fn structured(request: &Apply<'_>, live: &Value, mut managed: Managed, force: bool) -> Result<(Value, bool), Refused> {
+fn structured(request: &Apply<'_>, live: &Value, mut managed: Managed, force: bool) -> Result<Value, Refused> {
     let shape = Shape::Root(request.schema);
     let ignored = Set::of_fields(request.ignored);
     for entry in &mut managed.entries {
@@ -147,8 +162,7 @@ fn structured(request: &Apply<'_>, live: &Value, mut managed: Managed, force: bo
     }
     managed.entries.retain(|entry| !entry.fields.is_empty());
 
-    let unchanged = same_but_managed(live, &merged);
-    if !unchanged {
+    if !same_but_managed(live, &merged) {
         own.time = Some(request.now);
     }
     own.fields = own.fields.difference(never_owned());
@@ -156,7 +170,7 @@ fn structured(request: &Apply<'_>, live: &Value, mut managed: Managed, force: bo
         managed.put(own);
     }
     set_managed_fields(&mut merged, managed.write());
-    Ok((merged, unchanged))
+    Ok(merged)
 }
 
 /// Takes away what the manager applied last time, does not apply now, and nobody else owns.

@@ -108,7 +108,18 @@ fn shown(value: &Value) -> String {
             .iter()
             .map(|(key, value)| format!("{key}={}", shown(value)))
             .collect(),
-        other => other.to_string(),
+        other => in_json(other),
+    }
+}
+
+/// A scalar as the reference writes it: a whole number without a fraction, whatever it was sent as.
+pub(super) fn in_json(value: &Value) -> String {
+    match value.as_f64() {
+        // Below this all whole numbers are exact, and none is written with an exponent.
+        Some(number) if !value.is_i64() && number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0 => {
+            format!("{number:.0}")
+        }
+        _ => super::go::json(value),
     }
 }
 

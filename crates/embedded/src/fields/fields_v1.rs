@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::element::Element;
+use super::element::{Element, in_json};
 use super::set::{Node, Set};
 use super::shape::DEEPEST;
 
@@ -129,7 +129,8 @@ fn written(element: &Element) -> String {
             out.push_str(name);
         }
         Element::Value(value) => {
-            let _ = write!(out, "v:{value}");
+            out.push_str("v:");
+            out.push_str(&in_json(value));
         }
         Element::Index(index) => {
             let _ = write!(out, "i:{index}");
@@ -138,7 +139,7 @@ fn written(element: &Element) -> String {
             out.push_str("k:{");
             for (position, (name, value)) in fields.iter().enumerate() {
                 let comma = if position == 0 { "" } else { "," };
-                let _ = write!(out, "{comma}{}:{value}", Value::from(&**name));
+                let _ = write!(out, "{comma}{}:{}", in_json(&Value::from(&**name)), in_json(value));
             }
             out.push('}');
         }

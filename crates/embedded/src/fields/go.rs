@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// `map[a:1 b:[x y]]`
-pub(super) fn plain(value: &Value) -> String {
+pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),
@@ -66,4 +66,24 @@ pub(super) fn syntax(value: &Value) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// JSON as Go's encoder writes it: what HTML could take for its own is escaped.
+pub(super) fn json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        match letter {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            other => out.push(other),
+        }
+    }
+    out
 }

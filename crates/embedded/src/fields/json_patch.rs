@@ -71,10 +71,39 @@ pub fn json_patch(live: &Value, patch_body: &Value) -> Result<Value, Fault> {
     }
     let mut document = live.clone();
     let mut copied = 0;
+    let mut most = depth(&document);
     for operation in operations {
         step(&mut document, operation, &mut copied).ok_or_else(rejected)?;
+        // What an operation puts somewhere is at most as deep as its path and the document or the value it brings. Only
+        // where that could be too much is it measured, since moves may nest without end.
+        let steps = operation
+            .get("path")
+            .and_then(Value::as_str)
+            .map_or(0, |path| path.matches('/').count());
+        most = steps + most.max(operation.get("value").map_or(0, depth));
+        if most > DEEPEST {
+            most = depth(&document);
+            if most > DEEPEST {
+                return Err(rejected());
+            }
+        }
     }
     Ok(document)
+}
+
+/// The levels of lists and maps in a value.
+fn depth(value: &Value) -> usize {
+    let mut deepest = 0;
+    let mut waiting = vec![(value, 1)];
+    while let Some((value, level)) = waiting.pop() {
+        match value {
+            Value::Object(map) => waiting.extend(map.values().map(|value| (value, level + 1))),
+            Value::Array(items) => waiting.extend(items.iter().map(|value| (value, level + 1))),
+            _ => continue,
+        }
+        deepest = deepest.max(level);
+    }
+    deepest
 }
 
 /// One operation; `None` if it fails.

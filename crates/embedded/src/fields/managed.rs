@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::go;
 use super::set::Set;
 
 /// More Update entries than this are merged, oldest first.
@@ -52,14 +53,20 @@ impl Entry {
     pub fn identity(&self) -> String {
         let mut text = format!(
             "{{\"manager\":{},\"operation\":\"{}\"",
-            Value::from(self.manager.as_str()),
+            go::json(&self.manager.as_str().into()),
             self.operation.word()
         );
         if self.operation == Operation::Update {
-            text.push_str(&format!(",\"apiVersion\":{}", Value::from(self.api_version.as_str())));
+            text.push_str(&format!(
+                ",\"apiVersion\":{}",
+                go::json(&self.api_version.as_str().into())
+            ));
         }
         if !self.subresource.is_empty() {
-            text.push_str(&format!(",\"subresource\":{}", Value::from(self.subresource.as_str())));
+            text.push_str(&format!(
+                ",\"subresource\":{}",
+                go::json(&self.subresource.as_str().into())
+            ));
         }
         text.push('}');
         text

@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::element::Element;
 use crate::schema::{Additional, ListType, Schema, Type};
 
-/// Walks stop here and take what is below as one leaf. Requests are refused at 128 levels by the JSON reader; this
-/// keeps values made in other ways from using up the stack.
-pub(super) const DEEPEST: usize = 256;
+/// Walks stop here and take what is below as one leaf. The JSON reader takes 127 levels, so no object that came from
+/// outside is deeper; this keeps values made in other ways from using up the stack.
+pub(super) const DEEPEST: usize = 128;
 
 /// How one place of an object merges.
 #[derive(Debug, Clone, Copy)]
@@ -294,24 +294,10 @@ pub(super) static OBJECT_META: LazyLock<Arc<Schema>> = LazyLock::new(|| {
 /// Built-in kinds have structs that are always there (their schemas say `default: {}`) and lists that are null before
 /// they are something; custom resources have nothing.
 pub(super) fn nothing(schema: &Schema) -> Value {
-    fn zero(schema: &Schema, depth: usize) -> Value {
-        let mut map = serde_json::Map::new();
-        for (name, field) in &schema.properties {
-            let always = field
-                .default
-                .as_ref()
-                .is_some_and(|default| default.as_object().is_some_and(|map| map.is_empty()));
-            if always && depth < DEEPEST {
-                map.insert(name.to_string(), zero(field, depth + 1));
-            } else if schema.required.contains(name) && matches!(field.kind, Some(Type::Array | Type::Object)) {
-                map.insert(name.to_string(), Value::Null);
-            }
-        }
-        Value::Object(map)
-    }
+    let mut empty = Value::Object(serde_json::Map::new());
     if schema.name.is_some() {
-        zero(schema, 0)
-    } else {
-        Value::Object(serde_json::Map::new())
+        // What an empty object of the type is written as; it cannot fail to be read.
+        let _ = crate::kinds::decode(schema, &mut empty);
     }
+    empty
 }

@@ -28,7 +28,7 @@ fn check(object: &Value) -> Vec<FieldError> {
             errors.push(FieldError::invalid(
                 &data.key(key),
                 key.as_str(),
-                format!("duplicate of key present in binaryData"),
+                "duplicate of key present in binaryData",
             ));
         }
         bytes += value.as_str().map_or(0, str::len);

@@ -10,6 +10,8 @@
 //! `on_create` or `on_update`, admission, then `check` (and `check_update`) beside [`metadata::check_metadata`] or
 //! [`metadata::check_metadata_update`].
 
+mod checks;
+mod conditions;
 pub mod decode;
 mod definitions;
 pub mod events;
@@ -29,8 +31,9 @@ mod autoscaler;
 mod claim;
 mod config_map;
 mod controller_revision;
-mod crd;
+pub(crate) mod crd;
 mod deployment;
+mod difference;
 mod disruption;
 mod endpoint_slice;
 mod endpoints;
@@ -38,21 +41,27 @@ mod lease;
 mod namespace;
 mod network_policy;
 mod node;
+mod node_selector;
 mod pod;
 mod priority_class;
 mod rbac;
 mod replica_set;
 mod resource_claim;
+mod resources;
 mod reviews;
 mod secret;
 mod service;
 mod service_account;
 mod stateful_set;
 mod storage_class;
+mod tolerations;
 mod volume;
+mod volume_source;
 mod webhooks;
+mod workload;
 
 pub use decode::decode;
 pub use definitions::{definition, names as definition_names};
+pub use pod::quality;
 pub use table::{alias_of, rows};
 pub(crate) use views::{answers_deleted_object, from_storage, has_subresource, stored_as, to_storage};

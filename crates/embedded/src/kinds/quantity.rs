@@ -89,6 +89,21 @@ impl Quantity {
         self.nano % NANO == 0
     }
 
+    /// Whether it is a whole number of thousandths.
+    #[must_use]
+    pub fn is_milli(self) -> bool {
+        self.nano % 1_000_000 == 0
+    }
+
+    /// The next amount that is a whole number of thousandths.
+    #[must_use]
+    pub fn rounded_to_milli(self) -> Self {
+        Self {
+            nano: self.milli() * 1_000_000,
+            ..self
+        }
+    }
+
     /// In thousandths, rounded up.
     #[must_use]
     pub fn milli(self) -> i128 {

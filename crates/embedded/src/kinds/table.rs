@@ -362,7 +362,15 @@ const LINES: &[Line] = &[
 /// All built-in kinds.
 #[must_use]
 pub fn rows() -> Vec<Row> {
-    LINES.iter().map(Line::row).collect()
+    let mut rows: Vec<Row> = LINES.iter().map(Line::row).collect();
+    for row in &mut rows {
+        if let Some((columns, cells)) = super::print::columns(&row.group, &row.kind) {
+            for version in &mut row.versions {
+                version.columns = Columns::BuiltIn { columns, cells };
+            }
+        }
+    }
+    rows
 }
 
 /// Where a kind is kept, if not under its own name: events.k8s.io/v1 Events are core/v1 Events seen differently (see

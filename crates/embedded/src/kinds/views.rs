@@ -13,14 +13,14 @@ pub(crate) fn stored_as(row: &Row) -> Option<(&'static str, &'static str)> {
 /// An object of the view, as it is stored.
 pub(crate) fn to_storage(row: &Row, object: &mut Value) {
     if stored_as(row).is_some() {
-        *object = object.take();
+        *object = events::to_core(object);
     }
 }
 
 /// A stored object, as the view shows it.
 pub(crate) fn from_storage(row: &Row, object: &mut Value) {
     if stored_as(row).is_some() {
-        *object = object.take();
+        *object = events::from_core(object);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::caller::Caller;
@@ -31,7 +32,14 @@ impl Target {
     }
 
     pub(crate) fn subject(&self) -> Subject {
-        self.resource.row.subject()
+        match crate::kinds::stored_as(&self.resource.row) {
+            // A view speaks of what it shows.
+            Some((group, _)) => Subject {
+                group: group.to_owned(),
+                kind: self.resource.row.kind.to_string(),
+            },
+            None => self.resource.row.subject(),
+        }
     }
 
     pub(crate) fn plural(&self) -> Subject {
@@ -42,8 +50,29 @@ impl Target {
         self.resource.api_version(&self.version.name)
     }
 
+    /// As the reference's messages write a key.
+    pub(crate) fn registry_key(&self) -> String {
+        let row = &self.resource.row;
+        let group = if self.resource.is_custom() {
+            format!("{}/", row.group)
+        } else {
+            String::new()
+        };
+        let namespace = self
+            .namespace
+            .as_ref()
+            .map(|name| format!("{name}/"))
+            .unwrap_or_default();
+        format!("/registry/{group}{}/{namespace}{}", row.plural, self.name)
+    }
+
     pub(crate) fn is_status(&self) -> bool {
         self.subresource.as_deref() == Some("status")
+    }
+
+    /// A CustomResourceDefinition.
+    pub(crate) fn is_definition(&self) -> bool {
+        &*self.resource.row.group == "apiextensions.k8s.io"
     }
 
     pub(crate) fn not_found(&self) -> Fault {
@@ -74,6 +103,20 @@ impl Ask {
             validation: FieldValidation::Ignore,
             options: Value::Null,
         }
+    }
+}
+
+/// A body that was read.
+#[derive(Debug, Clone)]
+pub struct Parsed {
+    pub value: Value,
+    /// The JSON it was read from, where keys have an order and may be given twice.
+    pub text: Option<Bytes>,
+}
+
+impl From<Value> for Parsed {
+    fn from(value: Value) -> Self {
+        Self { value, text: None }
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::admission::{Operation, Review};
 use crate::fault::{Fault, FieldError, Path, quote};
-use crate::kinds::metadata;
+use crate::kinds::{self, metadata};
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::row::{NameRule, Rules};
 use crate::registry::{Refused, Registry, object};
@@ -128,12 +128,7 @@ impl Registry {
         let now = self.clock.now();
         let uid = self.dice.uid();
         let meta = object::meta_mut(object);
-        for field in [
-            "selfLink",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generation",
-        ] {
+        for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             meta.remove(field);
         }
         meta.insert("uid".to_owned(), uid.into());
@@ -164,6 +159,13 @@ impl Registry {
         let errors = match target.resource.row.rules {
             Rules::BuiltIn(rules) => {
                 let mut errors = check_metadata(target, object, rules.name);
+                errors.extend(metadata::check_built_in_finalizers(
+                    object.get("metadata").unwrap_or(&Value::Null),
+                    &Path::new("metadata"),
+                ));
+                if target.is_definition() {
+                    errors.extend(kinds::crd::check(object, None));
+                }
                 errors.extend((rules.check)(object));
                 warnings.extend((rules.warn)(object, None));
                 errors

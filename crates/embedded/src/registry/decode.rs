@@ -5,75 +5,134 @@ use serde_json::Value;
 use crate::fault::{Fault, quote};
 use crate::kinds;
 use crate::registry::Registry;
-use crate::registry::ask::{Ask, FieldValidation, Target};
+use crate::registry::ask::{Ask, FieldValidation, Parsed, Target};
+use crate::registry::object;
 use crate::registry::row::Rules;
 use crate::schema;
 
 impl Registry {
-    /// The body as an object of the target's kind and version, defaults filled in. `findings` are those of reading the
-    /// body, such as a key given twice.
-    pub(crate) fn decode(
+    /// The body as an object of the target's kind and version, defaults filled in.
+    pub(crate) fn decode(target: &Target, body: Parsed, ask: &Ask, warnings: &mut Vec<String>) -> Result<Value, Fault> {
+        check_type(target, &body.value)?;
+        let given = body
+            .value
+            .get("kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        Self::decode_or(target, body, ask, warnings).map_err(|why| {
+            let row = &target.resource.row;
+            let kind = if given.is_empty() { &*row.kind } else { &given };
+            Fault::bad_request(format!(
+                "{kind} in version {} cannot be handled as a {}: {why}",
+                quote(&target.version.name),
+                row.kind
+            ))
+        })
+    }
+
+    /// The same, with what is wrong as a bare sentence.
+    pub(super) fn decode_or(
         target: &Target,
-        mut body: Value,
-        mut findings: Vec<String>,
+        body: Parsed,
         ask: &Ask,
         warnings: &mut Vec<String>,
-    ) -> Result<Value, Fault> {
-        check_type(target, &body)?;
-        let kind = &target.resource.row.kind;
-        match target.resource.row.rules {
+    ) -> Result<Value, String> {
+        let Parsed { mut value, text } = body;
+        // An empty list is how managedFields are cleared; an empty list is also what is not written.
+        let clears = object::meta(&value)
+            .get("managedFields")
+            .and_then(Value::as_array)
+            .is_some_and(Vec::is_empty);
+        check_kind(target, &value)?;
+        let asks = ask.validation != FieldValidation::Ignore;
+        let schema = &target.version.schema;
+        let row = &target.resource.row;
+        match row.rules {
             Rules::BuiltIn(rules) => {
-                findings.extend(kinds::decode(&target.version.schema, &mut body).map_err(|why| {
-                    Fault::bad_request(format!(
-                        "{kind} in version {} cannot be handled as a {kind}: {why}",
-                        quote(&target.version.name)
-                    ))
-                })?);
-                report(target, findings, ask, warnings)?;
-                (rules.default)(&mut body);
+                let mut findings = kinds::decode(schema, &mut value)?;
+                if let Some(text) = text.filter(|_| asks) {
+                    // In the order of the text, and with what it gives twice.
+                    findings = kinds::decode::findings(schema, &text);
+                }
+                report(findings, ask, warnings)?;
+                (rules.default)(&mut value);
             }
             Rules::Custom => {
+                let mut findings = match text.filter(|_| asks) {
+                    Some(text) => crate::api::duplicate_keys(&text),
+                    None => Vec::new(),
+                };
                 findings.extend(
-                    schema::prune(&target.version.schema, &mut body)
+                    schema::prune(schema, &mut value)
                         .into_iter()
                         .map(|path| format!("unknown field {}", quote(&path))),
                 );
-                report(target, findings, ask, warnings)?;
-                schema::default(&target.version.schema, &mut body);
+                report(findings, ask, warnings)?;
+                schema::default(schema, &mut value);
             }
         }
-        Ok(body)
+        if clears {
+            object::meta_mut(&mut value).insert("managedFields".to_owned(), Value::Array(Vec::new()));
+        }
+        // Who leaves the type out means the path's.
+        let map = object::as_map(&mut value);
+        map.insert("apiVersion".to_owned(), target.api_version().into());
+        map.insert("kind".to_owned(), row.kind.to_string().into());
+        Ok(value)
     }
 }
 
-fn report(target: &Target, findings: Vec<String>, ask: &Ask, warnings: &mut Vec<String>) -> Result<(), Fault> {
-    if findings.is_empty() {
-        return Ok(());
-    }
+fn report(findings: Vec<String>, ask: &Ask, warnings: &mut Vec<String>) -> Result<(), String> {
     match ask.validation {
-        FieldValidation::Ignore => {}
-        FieldValidation::Warn => warnings.extend(findings),
-        FieldValidation::Strict => {
-            let row = &target.resource.row;
-            return Err(Fault::bad_request(format!(
-                "{} in version {} cannot be handled as a {}: strict decoding error: {}",
-                row.kind,
-                quote(&target.version.name),
-                row.kind,
-                findings.join(", ")
-            )));
+        FieldValidation::Strict if !findings.is_empty() => {
+            return Err(format!("strict decoding error: {}", findings.join(", ")));
         }
+        FieldValidation::Warn => warnings.extend(findings),
+        FieldValidation::Strict | FieldValidation::Ignore => {}
     }
     Ok(())
 }
 
-/// Whether the body says that it is what the path says.
-fn check_type(target: &Target, body: &Value) -> Result<(), Fault> {
+/// A body of another kind cannot become one of this.
+fn check_kind(target: &Target, body: &Value) -> Result<(), String> {
     let row = &target.resource.row;
-    let Some(map) = body.as_object() else {
-        return Err(Fault::bad_request(
-            "couldn't get version/kind; json parse error: the body is not a JSON object",
+    let kind = body.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if kind.is_empty() || kind == &*row.kind {
+        let given = body.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        if given.is_empty() || given == target.api_version() {
+            return Ok(());
+        }
+        return Err(format!(
+            "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            quote(&row.kind),
+            quote(given)
         ));
+    }
+    let group = match &*row.group {
+        "" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    };
+    Err(format!(
+        "converting ({}.{kind}) to ({group}.{}): unknown conversion",
+        target.version.name, row.kind
+    ))
+}
+
+/// Whether the body says which version it is of, and that it is the path's.
+fn check_type(target: &Target, body: &Value) -> Result<(), Fault> {
+    let Some(map) = body.as_object() else {
+        let kind = &target.resource.row.kind;
+        return Err(Fault::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct",
+            match body {
+                Value::Array(_) => "array",
+                Value::String(_) => "string",
+                Value::Number(_) => "number",
+                Value::Bool(_) => "bool",
+                _ => "null",
+            }
+        )));
     };
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -92,19 +151,9 @@ fn check_type(target: &Target, body: &Value) -> Result<(), Fault> {
             )));
         }
     }
-    let is_same_kind = kind.is_empty() || kind == &*row.kind;
-    let is_same_version = api_version.is_empty() || api_version == expected;
-    if !is_same_version {
+    if !api_version.is_empty() && api_version != expected {
         return Err(Fault::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"
-        )));
-    }
-    if !is_same_kind {
-        return Err(Fault::bad_request(format!(
-            "{kind} in version {} cannot be handled as a {}: converting ({kind}) to ({expected}, Kind={}) is not possible",
-            quote(&target.version.name),
-            row.kind,
-            row.kind
         )));
     }
     Ok(())

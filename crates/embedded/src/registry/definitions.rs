@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, quote};
 use crate::registry::ask::{Ask, Target};
-use crate::registry::catalog::{Catalog, Resource};
+use crate::registry::catalog::Resource;
 use crate::registry::{Patch, Registry, object};
 use crate::schema::{cel, crd};
 use crate::store::Revision;
@@ -35,7 +35,7 @@ impl Registry {
 
     /// After a write of a definition: its names are accepted, it is established, and its kind is served.
     pub(crate) async fn after_definition(&self, target: &Target, stored: &Value) -> Result<(), Fault> {
-        if &*target.resource.row.group != GROUP {
+        if !target.is_definition() {
             return Ok(());
         }
         if target.is_status() {
@@ -64,16 +64,6 @@ impl Registry {
         } else {
             self.serve_definition(&live, entry.revision);
         }
-        if !object::finalizers(&live).any(|finalizer| finalizer == CLEANUP) && !object::is_deleting(&live) {
-            let mut finalizers: Vec<String> = object::finalizers(&live).map(str::to_owned).collect();
-            finalizers.push(CLEANUP.to_owned());
-            let whole = Target {
-                subresource: None,
-                ..one
-            };
-            let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
-            self.patch(&whole, &Ask::internal("kube-apiserver"), &patch).await?;
-        }
         Ok(())
     }
 
@@ -98,7 +88,7 @@ impl Registry {
         if !is_true(definition, "Established") {
             return;
         }
-        let row = match crd::row_of(definition) {
+        let row = match crd::rows_of(definition) {
             Ok(row) => row,
             Err(errors) => {
                 let name = object::name(definition);
@@ -136,12 +126,7 @@ impl Registry {
     /// What the server says of a definition: which names it has, and whether it is served.
     fn definition_status(&self, definition: &Value) -> Value {
         let now = object::time(self.clock.now());
-        let names = definition
-            .get("spec")
-            .and_then(|spec| spec.get("names"))
-            .cloned()
-            .unwrap_or_default();
-        let conflict = self.name_conflict(definition);
+        let (names, conflict) = self.accepted_names(definition);
         let mut status = definition.get("status").cloned().unwrap_or_else(|| json!({}));
         let condition = |kind: &str, good: bool, reason: &str, message: &str| {
             json!({"type": kind, "status": if good { "True" } else { "False" },
@@ -166,9 +151,7 @@ impl Registry {
             put_condition(&mut status, next);
         }
         let map = object::as_map(&mut status);
-        if conflict.is_none() {
-            map.insert("acceptedNames".to_owned(), names);
-        }
+        map.insert("acceptedNames".to_owned(), names);
         let storage = stored_versions(definition);
         if let Some(storage) = storage {
             let versions = map.entry("storedVersions").or_insert_with(|| json!([]));
@@ -181,45 +164,58 @@ impl Registry {
         status
     }
 
-    /// A name that another kind of the group already has.
-    fn name_conflict(&self, definition: &Value) -> Option<(&'static str, String)> {
-        let catalog: std::sync::Arc<Catalog> = self.catalog();
-        let names = definition.get("spec")?.get("names")?;
-        let group = object::at(definition, "spec.group")?.as_str()?;
+    /// Which of the names nobody else in the group has, and the last one that somebody has.
+    fn accepted_names(&self, definition: &Value) -> (Value, Option<(&'static str, String)>) {
+        let catalog = self.catalog();
+        let text = |path: &str| object::at(definition, path).and_then(Value::as_str).unwrap_or_default();
         let uid = object::text(definition, "uid");
-        let text = |field: &str| names.get(field).and_then(Value::as_str).unwrap_or_default();
-        let short: Vec<&str> = names
-            .get("shortNames")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        for other in catalog
+        let group = text("spec.group");
+        let others: Vec<&Resource> = catalog
             .iter()
+            .map(|resource| &**resource)
             .filter(|other| &*other.row.group == group && other.definition.as_deref() != Some(uid))
-        {
-            let row = &other.row;
-            let mut taken = vec![&*row.plural, &*row.singular];
-            taken.extend(row.short_names.iter().map(|name| &**name));
-            if taken.contains(&text("plural")) {
-                return Some(("PluralConflict", format!("{:?} is already in use", text("plural"))));
-            }
-            if taken.contains(&text("singular")) {
-                return Some(("SingularConflict", format!("{:?} is already in use", text("singular"))));
-            }
-            if let Some(name) = short.iter().find(|name| taken.contains(*name)) {
-                return Some(("ShortNamesConflict", format!("{name:?} is already in use")));
-            }
-            let kinds = [&*row.kind, &*row.list_kind];
-            if kinds.contains(&text("kind")) {
-                return Some(("KindConflict", format!("{:?} is already in use", text("kind"))));
-            }
-            if kinds.contains(&text("listKind")) {
-                return Some(("ListKindConflict", format!("{:?} is already in use", text("listKind"))));
+            .collect();
+        let is_name = |name: &str| {
+            others.iter().any(|other| {
+                let row = &other.row;
+                &*row.plural == name || &*row.singular == name || row.short_names.iter().any(|short| &**short == name)
+            })
+        };
+        let is_kind = |kind: &str| {
+            others
+                .iter()
+                .any(|other| &*other.row.kind == kind || &*other.row.list_kind == kind)
+        };
+        let mut conflict = None;
+        let mut accepted = json!({"kind": "", "plural": ""});
+        let map = object::as_map(&mut accepted);
+        let names = definition.get("spec").and_then(|spec| spec.get("names"));
+        for (field, is_taken, reason) in [
+            ("plural", &is_name as &dyn Fn(&str) -> bool, "PluralConflict"),
+            ("singular", &is_name, "SingularConflict"),
+            ("shortNames", &is_name, "ShortNamesConflict"),
+            ("kind", &is_kind, "KindConflict"),
+            ("listKind", &is_kind, "ListKindConflict"),
+        ] {
+            let Some(value) = names.and_then(|names| names.get(field)) else {
+                continue;
+            };
+            let words: Vec<&str> = match value {
+                Value::String(word) => vec![word],
+                Value::Array(words) => words.iter().filter_map(Value::as_str).collect(),
+                _ => continue,
+            };
+            match words.iter().find(|word| is_taken(word)) {
+                Some(word) => conflict = Some((reason, format!("{} is already in use", quote(word)))),
+                None => {
+                    map.insert(field.to_owned(), value.clone());
+                }
             }
         }
-        None
+        if let Some(categories) = names.and_then(|names| names.get("categories")) {
+            map.insert("categories".to_owned(), categories.clone());
+        }
+        (accepted, conflict)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Delete: at once, or by a mark that finalizers and grace periods hold up (O12-O15).
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::admission::{Operation, Review};
 use crate::fault::{Fault, FieldError, Path, Subject};
 use crate::kinds;
 use crate::registry::ask::{Ask, Outcome, Target};
+use crate::registry::definitions::{CLEANUP, put_condition};
 use crate::registry::read::ListOptions;
 use crate::registry::update::grace;
 use crate::registry::{Refused, Registry, TRIES, object};
@@ -72,6 +73,8 @@ enum Doom {
     Now,
     /// It stays, changed like this.
     Marked(Value),
+    /// It is changed like this, and goes: whoever watches a pod sees that it was told to stop.
+    MarkedAndNow(Value),
     /// It is already on its way; nothing changes.
     Already,
 }
@@ -134,6 +137,16 @@ impl Registry {
                 object::meta_mut(&mut new).insert("resourceVersion".to_owned(), revision.to_string().into());
                 Ok(outcome(new, false, warnings))
             }
+            Doom::MarkedAndNow(new) if ask.dry_run => Ok(outcome(new, true, warnings)),
+            Doom::MarkedAndNow(mut new) => {
+                let stored = Self::store_form(&target.resource, &new).map_err(Refused::Fault)?;
+                let revision = self.commit(entry.key.clone(), expect, Change::Put(stored)).await?;
+                let gone = self
+                    .commit(entry.key.clone(), Expect::Revision(revision), Change::Delete)
+                    .await?;
+                object::meta_mut(&mut new).insert("resourceVersion".to_owned(), gone.to_string().into());
+                Ok(outcome(new, true, warnings))
+            }
             Doom::Now if ask.dry_run => Ok(outcome(old, true, warnings)),
             Doom::Now => {
                 let revision = self.commit(entry.key.clone(), expect, Change::Delete).await?;
@@ -158,9 +171,17 @@ impl Registry {
         }
         let finalizers = finalizers_for(options, old);
         object::set_finalizers(&mut new, finalizers);
-        let holds = object::has_finalizers(&new) || (is_namespace && !Self::may_go(target, old));
-        if !holds && graceful == 0 {
+        let holds = target.is_definition() || object::has_finalizers(&new) || (is_namespace && !Self::may_go(target, old));
+        let is_repeated = object::is_deleting(old) && grace(old) == 0;
+        if !holds && graceful == 0 && (!is_pod || is_repeated) {
             return Doom::Now;
+        }
+        if target.is_definition() {
+            return if object::is_deleting(old) {
+                Doom::Already
+            } else {
+                Doom::Marked(doomed_definition(new, now))
+            };
         }
         if is_namespace {
             object::set_at(&mut new, "status.phase", json!("Terminating"));
@@ -181,7 +202,11 @@ impl Registry {
         if !was_deleting && generation > 0 {
             meta.insert("generation".to_owned(), (generation + 1).into());
         }
-        Doom::Marked(new)
+        if holds || graceful > 0 {
+            Doom::Marked(new)
+        } else {
+            Doom::MarkedAndNow(new)
+        }
     }
 
     /// Takes away an object whose time is over: nothing holds it up.
@@ -214,7 +239,7 @@ impl Registry {
                 ..target.clone()
             };
             match self.delete(&one, ask, options).await {
-                Ok(outcome) => gone.push(outcome.object),
+                Ok(_) => gone.push(object),
                 // Somebody else was faster.
                 Err(fault) if fault.code == 404 => {}
                 Err(fault) => return Err(fault),
@@ -239,6 +264,24 @@ impl Registry {
         }
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
     }
+}
+
+/// A definition waits for its instances to go first (D6).
+fn doomed_definition(mut definition: Value, now: Timestamp) -> Value {
+    let mut finalizers: Vec<String> = object::finalizers(&definition).map(str::to_owned).collect();
+    if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
+        finalizers.push(CLEANUP.to_owned());
+    }
+    object::set_finalizers(&mut definition, finalizers);
+    object::meta_mut(&mut definition).insert("deletionTimestamp".to_owned(), object::time(now));
+    let status = object::as_map(&mut definition).entry("status").or_insert_with(|| json!({}));
+    put_condition(
+        status,
+        json!({"type": "Terminating", "status": "True", "lastTransitionTime": object::time(now),
+            "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"}),
+    );
+    definition
 }
 
 enum Grace {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::fault::Fault;
 use crate::fields::{self, Apply, Track};
-use crate::registry::Registry;
+use crate::registry::{Registry, object};
 use crate::registry::ask::{Ask, Target};
 
 impl Registry {
@@ -23,6 +23,9 @@ impl Registry {
                 now: self.clock.now(),
             });
         });
+        if target.subresource.as_deref() == Some("scale") {
+            untimed(new);
+        }
     }
 
     /// The live object with an apply merged into it.
@@ -49,6 +52,16 @@ impl Registry {
             })
             .map_err(Fault::from)
         })
+    }
+}
+
+/// The reference gives entries of `scale` no time.
+fn untimed(object: &mut Value) {
+    let managed = object::meta_mut(object).get_mut("managedFields").and_then(Value::as_array_mut);
+    for entry in managed.into_iter().flatten() {
+        if entry.get("subresource").and_then(Value::as_str) == Some("scale") {
+            object::as_map(entry).remove("time");
+        }
     }
 }
 

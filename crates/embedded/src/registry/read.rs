@@ -5,7 +5,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::fault::{Fault, FieldError, Path, Subject, Wrong};
+use crate::fault::{Fault, FieldError, Path, Subject};
 use crate::registry::ask::Target;
 use crate::registry::row::Rules;
 use crate::registry::select::{FieldSelector, Head, LabelSelector};
@@ -31,6 +31,8 @@ pub(crate) struct ListOptions {
     pub(crate) token: String,
     pub(crate) version: String,
     pub(crate) version_match: String,
+    /// `sendInitialEvents`, which is for watches.
+    pub(crate) asks_initial_events: bool,
 }
 
 /// Entries of one snapshot.
@@ -63,7 +65,7 @@ const TOO_OLD: &str = "The provided continue parameter is too old to display a c
 impl Registry {
     /// One object, at the latest revision; `version` may ask that it be no older than some revision.
     pub(crate) fn get(&self, target: &Target, version: &str) -> Result<Entry, Fault> {
-        if let Some(revision) = parse_version(version, &Path::new("resourceVersion"))?
+        if let Some(revision) = parse_version(version).map_err(|why| Fault::new(500, "", why))?
             && revision > self.store.revision()
         {
             let current = self.store.revision();
@@ -181,7 +183,8 @@ impl Registry {
     /// Which snapshot, and after which key.
     fn start(&self, options: &ListOptions) -> Result<(Option<Revision>, Option<Key>), Fault> {
         if options.token.is_empty() {
-            let version = parse_version(&options.version, &Path::new("resourceVersion"))?;
+            let version = parse_version(&options.version)
+                .map_err(|why| Fault::bad_request(format!("invalid resource version: {why}")))?;
             return match version {
                 Some(revision) if options.version_match == "Exact" => Ok((Some(revision), None)),
                 Some(revision) if revision > self.store.revision() => {
@@ -191,7 +194,9 @@ impl Registry {
                 _ => Ok((None, None)),
             };
         }
-        let wrong = || Fault::bad_request("continue key is not valid: it was not given out by this server");
+        let wrong = || {
+            Fault::bad_request("invalid continue token: continue key is not valid: it was not given out by this server")
+        };
         let bytes = BASE64_URL_SAFE_NO_PAD
             .decode(options.token.trim_end_matches('='))
             .map_err(|_| wrong())?;
@@ -207,6 +212,9 @@ impl Registry {
                 let start = key.as_str().to_owned();
                 fault.next = encode_token(&Continue { rv: -1, start }).ok();
                 fault
+            }
+            (ReadError::Compacted { .. }, None) => {
+                Fault::expired("The resourceVersion for the provided list is too old.")
             }
             _ => read_fault(error, asked),
         }
@@ -225,7 +233,7 @@ fn encode_token(token: &Continue) -> Result<String, Fault> {
 }
 
 /// `None`: unset or `0`, which is any.
-pub(crate) fn parse_version(text: &str, path: &Path) -> Result<Option<Revision>, Fault> {
+pub(crate) fn parse_version(text: &str) -> Result<Option<Revision>, String> {
     if text.is_empty() || text == "0" {
         return Ok(None);
     }
@@ -236,8 +244,7 @@ pub(crate) fn parse_version(text: &str, path: &Path) -> Result<Option<Revision>,
                 "strconv.ParseUint: parsing {}: invalid syntax",
                 crate::fault::quote(text)
             );
-            let error = FieldError::invalid(path, text, why);
-            Err(Fault::bad_request(error.to_string()))
+            Err(FieldError::invalid(&Path::new("resourceVersion"), text, why).to_string())
         }
     }
 }
@@ -245,6 +252,12 @@ pub(crate) fn parse_version(text: &str, path: &Path) -> Result<Option<Revision>,
 fn check_versions(options: &ListOptions) -> Result<(), Fault> {
     let mut errors = Vec::new();
     let path = Path::new("resourceVersionMatch");
+    if options.asks_initial_events {
+        errors.push(FieldError::forbidden(
+            &Path::new("sendInitialEvents"),
+            "sendInitialEvents is forbidden for list",
+        ));
+    }
     if !options.version_match.is_empty() {
         if !options.token.is_empty() {
             errors.push(FieldError::forbidden(
@@ -302,7 +315,16 @@ pub(crate) fn check_fields(target: &Target, fields: &FieldSelector) -> Result<()
                 Rules::Custom => false,
             };
         if !is_known {
-            return Err(Fault::bad_request(format!("field label not supported: {field}")));
+            let knows_more = !target.version.selectable.is_empty()
+                || matches!(target.resource.row.rules, Rules::BuiltIn(rules) if !rules.fields.is_empty());
+            return Err(Fault::bad_request(if knows_more {
+                format!("field label not supported: {field}")
+            } else {
+                format!(
+                    "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                    crate::fault::quote(field)
+                )
+            }));
         }
     }
     Ok(())
@@ -360,11 +382,4 @@ fn field_text(target: &Target, object: &Value, field: &str) -> String {
         Some(Value::Null) | None => String::new(),
         Some(other) => other.to_string(),
     }
-}
-
-/// A watch's or list's parameter that is not one of those allowed.
-pub(super) fn unsupported(path: &str, value: &str, supported: &[&str]) -> FieldError {
-    let mut error = FieldError::not_supported(&Path::new(path), value, supported);
-    error.wrong = Wrong::NotSupported;
-    error
 }

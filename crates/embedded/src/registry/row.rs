@@ -80,7 +80,7 @@ pub struct BuiltIn {
     /// Warnings on create (`None`) and update.
     pub warn: fn(&Value, Option<&Value>) -> Vec<String>,
     /// Field selectors beside `metadata.name` and `metadata.namespace`, each with the text it selects on.
-    pub fields: &'static [(&'static str, fn(&Value) -> String)],
+    pub fields: &'static [(&'static str, FieldText)],
     /// Whether `metadata.generation` is kept (kinds with a spec).
     pub has_generation: bool,
     pub name: NameRule,
@@ -113,6 +113,9 @@ impl BuiltIn {
         ttl_seconds: None,
     };
 }
+
+/// The text of a field, for selectors.
+pub type FieldText = fn(&Value) -> String;
 
 /// What a name may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -77,6 +77,11 @@ impl Registry {
                 "must be greater than or equal to 0",
             ));
         }
+        if !errors.is_empty() && target.resource.is_custom() {
+            let path = format!(".{}", paths.spec_replicas.trim_start_matches('.'));
+            let error = FieldError::invalid(&Path::new(path), replicas, "should be a non-negative integer");
+            return Err(Fault::invalid(&target.subject(), &target.name, &[error]));
+        }
         if !errors.is_empty() {
             let subject = Subject {
                 group: "autoscaling".to_owned(),

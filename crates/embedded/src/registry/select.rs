@@ -324,6 +324,15 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
+    /// Only the object of this name.
+    pub fn require_name(&mut self, name: &str) {
+        self.0.push(FieldRequirement {
+            field: "metadata.name".to_owned(),
+            value: name.to_owned(),
+            equal: true,
+        });
+    }
+
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|requirement| requirement.field.as_str())
     }

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use crate::admission::{Operation, Review};
-use crate::fault::{Fault, FieldError, Path, quote};
+use crate::fault::{Fault, FieldError, Path, Subject, quote};
 use crate::fields;
-use crate::kinds::metadata;
-use crate::registry::ask::{Ask, Outcome, Target};
+use crate::kinds::{self, metadata};
+use crate::registry::ask::{Ask, Outcome, Parsed, Target};
 use crate::registry::create::{check_metadata, place};
 use crate::registry::row::{NameRule, Rules};
 use crate::registry::{Refused, Registry, TRIES, object};
@@ -30,22 +30,21 @@ struct Made {
     object: Value,
     /// Apply has already said who owns what.
     is_tracked: bool,
+    /// A whole object from the client, not a change of the live one.
+    is_whole: bool,
 }
 
 impl Registry {
     /// PUT.
-    pub(crate) async fn replace(
-        &self,
-        target: &Target,
-        ask: &Ask,
-        body: Value,
-        findings: Vec<String>,
-    ) -> Result<Outcome, Fault> {
+    pub(crate) async fn replace(&self, target: &Target, ask: &Ask, body: Parsed) -> Result<Outcome, Fault> {
         let mut warnings = Vec::new();
-        let new = Self::decode(target, body, findings, ask, &mut warnings)?;
+        let new = Self::decode(target, body, ask, &mut warnings)?;
         let name = object::name(&new);
         if name.is_empty() && !target.resource.is_custom() {
-            return Err(Fault::bad_request("name must be provided"));
+            return Err(Fault::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                target.name
+            )));
         }
         if name != target.name {
             return Err(Fault::bad_request(format!(
@@ -61,6 +60,7 @@ impl Registry {
             Ok(Made {
                 object: new.clone(),
                 is_tracked: false,
+                is_whole: true,
             })
         })
         .await
@@ -87,21 +87,30 @@ impl Registry {
         let null = Value::Null;
         let changed = match patch {
             Patch::Apply { applied, force } => {
+                check_applied(target, applied)?;
                 let object = self.merge_applied(target, ask, live, applied, *force)?;
-                let object = Self::decode(target, object, Vec::new(), &ask.lenient(), &mut Vec::new())?;
+                let object = Self::decode(target, object.into(), &ask.lenient(), &mut Vec::new())?;
                 return Ok(Made {
                     object,
                     is_tracked: true,
+                    is_whole: false,
                 });
             }
             Patch::Json(body) => fields::json_patch(live.unwrap_or(&null), body)?,
             Patch::Merge(body) => fields::merge_patch(live.unwrap_or(&null), body)?,
             Patch::Strategic(body) => fields::strategic_merge(live.unwrap_or(&null), body, schema)?,
         };
-        let changed = Self::decode(target, changed, Vec::new(), ask, warnings)?;
+        let shown = changed.clone();
+        let changed =
+            Self::decode_or(target, changed.into(), ask, warnings).map_err(|why| undecodable(patch, &shown, &why))?;
+        let name = object::name(&changed);
+        if name != target.name {
+            return Err(name_mismatch(name, &target.name));
+        }
         Ok(Made {
             object: changed,
             is_tracked: false,
+            is_whole: false,
         })
     }
 
@@ -153,12 +162,14 @@ impl Registry {
         if made.is_tracked {
             let uid = object::text(&made.object, "uid");
             if !uid.is_empty() {
-                return Err(uid_conflict(target, uid, ""));
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(Fault::conflict(&target.plural(), &target.name, &why));
             }
             let mut object = made.object;
-            if !object::text(&object, "resourceVersion").is_empty() {
-                return Err(Fault::conflict(&target.plural(), &target.name, MOVED));
-            }
+            // A version is of no matter to what is made by it.
+            object::meta_mut(&mut object).remove("resourceVersion");
             place(target, &mut object)?;
             self.stamp_applied(target, &mut object);
             let name = target.name.clone();
@@ -181,11 +192,12 @@ impl Registry {
         let Made {
             object: mut new,
             is_tracked,
+            is_whole: made_whole,
         } = made;
         place(target, &mut new).map_err(Refused::Fault)?;
         Self::check_revision(target, &mut new, entry).map_err(Refused::Fault)?;
         let uid = object::text(&new, "uid");
-        if !uid.is_empty() && uid != object::text(old, "uid") {
+        if made_whole && !uid.is_empty() && uid != object::text(old, "uid") {
             return Err(Refused::Fault(uid_conflict(target, uid, object::text(old, "uid"))));
         }
         if !is_tracked {
@@ -267,6 +279,8 @@ impl Registry {
         };
         if target.is_status() {
             keep_all_but_status(target, new, old);
+        } else if target.subresource.as_deref() == Some("finalize") {
+            keep(new, old, "status");
         } else {
             if target.version.has_status {
                 keep(new, old, "status");
@@ -307,10 +321,16 @@ impl Registry {
     fn check_update(target: &Target, new: &Value, old: &Value, warnings: &mut Vec<String>) -> Result<(), Fault> {
         let meta = |object: &Value| object.get("metadata").cloned().unwrap_or(Value::Null);
         let mut errors = metadata::check_metadata_update(&meta(new), &meta(old), &Path::new("metadata"));
+        // The reference checks these in common and again for the kind, and says both.
+        errors.extend(errors.clone());
         match target.resource.row.rules {
             Rules::BuiltIn(rules) if target.is_status() => errors.extend((rules.check_status)(new, old)),
             Rules::BuiltIn(rules) => {
                 errors.extend(check_metadata(target, new, rules.name));
+                errors.extend(metadata::check_built_in_finalizers(&meta(new), &Path::new("metadata")));
+                if target.is_definition() {
+                    errors.extend(kinds::crd::check(new, Some(old)));
+                }
                 errors.extend((rules.check)(new));
                 errors.extend((rules.check_update)(new, old));
                 warnings.extend((rules.warn)(new, Some(old)));
@@ -326,6 +346,77 @@ impl Registry {
             Err(Fault::invalid(&target.subject(), &target.name, &errors))
         }
     }
+}
+
+/// An apply says whole what it is about.
+fn check_applied(target: &Target, applied: &Value) -> Result<(), Fault> {
+    let text = |field: &str| applied.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let expected = target.api_version();
+    if api_version != expected || kind != &*target.resource.row.kind {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        return Err(Fault::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={kind}"
+        )));
+    }
+    let name = object::name(applied);
+    if !name.is_empty() && name != target.name {
+        return Err(name_mismatch(name, &target.name));
+    }
+    Ok(())
+}
+
+/// What a patch leads to is no object of the kind.
+fn undecodable(patch: &Patch, changed: &Value, why: &str) -> Fault {
+    let shown = match patch {
+        Patch::Strategic(body) => fields::go_text(body),
+        _ => in_field_order(changed),
+    };
+    let subject = Subject {
+        group: String::new(),
+        kind: String::new(),
+    };
+    Fault::invalid(&subject, "", &[FieldError::invalid(&Path::new("patch"), shown, why)])
+}
+
+/// An object's JSON with its metadata in the order in which the reference writes it.
+fn in_field_order(object: &Value) -> String {
+    const ORDER: [&str; 15] = [
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    ];
+    let Some(map) = object.as_object() else {
+        return object.to_string();
+    };
+    let fields: Vec<String> = map
+        .iter()
+        .map(|(field, value)| match value {
+            Value::Object(meta) if field == "metadata" => {
+                let known = ORDER.iter().filter_map(|name| meta.get_key_value(*name));
+                let others = meta.iter().filter(|(name, _)| !ORDER.contains(&name.as_str()));
+                let inner: Vec<String> = known
+                    .chain(others)
+                    .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
+                    .collect();
+                format!("\"metadata\":{{{}}}", inner.join(","))
+            }
+            _ => format!("{}:{value}", Value::from(field.as_str())),
+        })
+        .collect();
+    format!("{{{}}}", fields.join(","))
 }
 
 /// A write of `/status` leaves the rest as it was.
@@ -346,7 +437,14 @@ fn keep_all_but_status(target: &Target, new: &mut Value, old: &Value) {
             None => meta.remove("managedFields"),
         };
     } else {
+        let labels = object::meta(old).get("labels").cloned();
         *meta = new_meta;
+        if (&*target.resource.row.group, &*target.resource.row.kind) == ("apps", "Deployment") {
+            match labels {
+                Some(labels) => meta.insert("labels".to_owned(), labels),
+                None => meta.remove("labels"),
+            };
+        }
     }
     *new = kept;
 }
@@ -380,7 +478,10 @@ fn uid_conflict(target: &Target, wanted: &str, is: &str) -> Fault {
     Fault::conflict(
         &target.plural(),
         &target.name,
-        &format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {is}"),
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {is}",
+            target.registry_key()
+        ),
     )
 }
 

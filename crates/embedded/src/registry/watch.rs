@@ -1,6 +1,7 @@
 //! Watch: the state first if asked, then every change in order, through selectors (O3, O4).
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -82,6 +83,8 @@ pub(crate) struct Watch {
     bookmark: Option<(Alarm, Timestamp)>,
     clock: Clock,
     last_bookmark: Timestamp,
+    /// Nothing up to this revision is shown.
+    after: Revision,
 }
 
 impl Registry {
@@ -114,6 +117,7 @@ impl Registry {
                 .then(|| (self.clock.until(first_bookmark), first_bookmark)),
             clock: self.clock.clone(),
             last_bookmark,
+            after: 0,
         };
         match watch.open(options) {
             Ok(()) => {}
@@ -128,13 +132,7 @@ impl Registry {
 impl Watch {
     fn open(&mut self, options: &WatchOptions) -> Result<(), Fault> {
         let registry = self.registry.clone();
-        let version = parse_version(&options.version, &Path::new("resourceVersion"))?;
-        if let Some(revision) = version
-            && revision > registry.store.revision()
-        {
-            let current = registry.store.revision();
-            return Err(read_fault(&ReadError::Future { current }, revision));
-        }
+        let version = parse_version(&options.version).map_err(|why| Fault::new(500, "", why))?;
         let wants_state = match options.initial_events {
             Some(wants) => wants,
             None => version.is_none(),
@@ -151,7 +149,10 @@ impl Watch {
             }
             listed.revision
         } else {
-            version.unwrap_or_else(|| registry.store.revision())
+            // A revision that is still to come is waited for.
+            let current = registry.store.revision();
+            self.after = version.filter(|revision| *revision > current).unwrap_or_default();
+            version.map_or(current, |revision| revision.min(current))
         };
         let prefix = self.target.resource.prefix(self.target.namespace.as_deref());
         let watcher = registry.store.watch(prefix, from).map_err(|error| match error {
@@ -216,8 +217,6 @@ impl Watch {
     }
 }
 
-use std::future::Future;
-
 impl Stream for Watch {
     type Item = Seen;
 
@@ -245,6 +244,7 @@ impl Stream for Watch {
                 return Poll::Ready(None);
             };
             match Pin::new(watcher).poll_next(context) {
+                Poll::Ready(Some(Ok(line))) if line.revision <= watch.after => {}
                 Poll::Ready(Some(Ok(line))) => match watch.seen(line) {
                     Ok(None) => {}
                     Ok(Some(seen)) => return Poll::Ready(Some(seen)),
@@ -270,34 +270,29 @@ impl Stream for Watch {
 }
 
 fn check_options(options: &WatchOptions) -> Result<(), Fault> {
-    let mut errors = Vec::new();
+    const WANTED: &str = "NotOlderThan";
     let path = Path::new("resourceVersionMatch");
-    match options.initial_events {
-        Some(wants) => {
-            if options.version_match.is_empty() {
-                errors.push(FieldError::forbidden(
-                    &path,
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                ));
-            } else if options.version_match != "NotOlderThan" {
-                errors.push(super::read::unsupported(
-                    "resourceVersionMatch",
-                    &options.version_match,
-                    &["NotOlderThan"],
-                ));
-            }
-            if wants && !options.bookmarks {
-                errors.push(FieldError::forbidden(
-                    &Path::new("sendInitialEvents"),
-                    "sendInitialEvents requires setting allowWatchBookmarks to true",
-                ));
-            }
-        }
-        None if !options.version_match.is_empty() => errors.push(FieldError::forbidden(
+    let mut errors = Vec::new();
+    if options.initial_events.is_some() && options.version_match != WANTED {
+        errors.push(FieldError::forbidden(
             &path,
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )),
-        None => {}
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ));
+    }
+    if !options.version_match.is_empty() {
+        if options.initial_events.is_none() {
+            errors.push(FieldError::forbidden(
+                &path,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        if options.version_match != WANTED {
+            errors.push(FieldError::not_supported(
+                &path,
+                options.version_match.as_str(),
+                &[WANTED],
+            ));
+        }
     }
     if errors.is_empty() {
         Ok(())

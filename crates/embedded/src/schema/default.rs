@@ -11,6 +11,26 @@ pub fn default(schema: &Schema, value: &mut Value) {
     fill(schema, value);
 }
 
+/// Writes whole floats as integers (`1.0` is `1`), as the reference's JSON does. The last step before a value is stored:
+/// checks still tell them apart.
+pub fn settle_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            // Beyond these a float is written with an exponent.
+            if let Some(float) = number.as_f64().filter(|float| number.is_f64() && float.abs() < 1e15)
+                && float.fract() == 0.0
+            {
+                #[expect(clippy::cast_possible_truncation, reason = "it is whole, and within range")]
+                let whole = float as i64;
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(settle_numbers),
+        Value::Object(map) => map.values_mut().for_each(settle_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
 fn drop_nulls(schema: Option<&Schema>, value: &mut Value) {
     match value {
         Value::Object(map) => map.retain(|key, value| {

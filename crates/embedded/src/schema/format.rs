@@ -273,8 +273,11 @@ fn is_cidr(text: &str) -> bool {
     number(bits).is_some_and(|bits| bits <= most)
 }
 
-/// 6, 8 or 20 bytes, in pairs with `:` or `-`, or in fours with `.`.
+/// 6, 8 or 20 bytes, in pairs with `:` or `-`, in fours with `.`, or without anything between.
 fn is_mac(text: &str) -> bool {
+    if matches!(text.len(), 12 | 16 | 40) && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return true;
+    }
     let separator = match text.as_bytes().get(2) {
         Some(b':') => ':',
         Some(b'-') => '-',

@@ -23,8 +23,8 @@ mod pattern;
 mod prune;
 mod ratchet;
 
-pub use check::{validate, validate_status};
-pub use default::default;
+pub use check::{blocks_rules, validate, validate_status};
+pub use default::{default, settle_numbers};
 pub use pattern::Pattern;
 pub use prune::prune;
 

@@ -24,7 +24,14 @@ pub fn prune(schema: &Schema, value: &mut Value) -> Vec<String> {
     walk.dropped
 }
 
-pub(super) fn is_type_or_metadata(key: &str) -> bool {
+/// The same for a value within a resource, as a default is.
+pub(super) fn prune_value(schema: &Schema, value: &mut Value) -> Vec<String> {
+    let mut walk = Walk::default();
+    walk.value(Some(schema), value, false);
+    walk.dropped
+}
+
+fn is_type_or_metadata(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind" | "metadata")
 }
 

@@ -93,6 +93,8 @@ pub struct Stats {
     /// Commits to disk since it was opened; of them, those that waited for the disk.
     pub commits: u64,
     pub durable_commits: u64,
+    /// Commits that did not reach the disk.
+    pub failed_commits: u64,
     /// Keys in the index, with those whose deletion is still history.
     pub keys: usize,
     /// Bytes of latest values, and of those that only history holds.
@@ -378,8 +380,23 @@ impl Store {
 
     /// Forgets history that [`Retention`] does not ask to keep. The owner of the clock calls it each minute.
     pub fn compact(&self, now: Timestamp) {
+        self.compact_by(&self.shared.options.retention, now);
+    }
+
+    /// Drops all history: a watch or a list from before has to begin anew. For tests of exactly that.
+    pub fn forget(&self) {
+        let nothing = Retention {
+            keep_seconds: 0,
+            min_revisions: 0,
+            max_revisions: 0,
+            max_old_bytes: 0,
+        };
+        self.compact_by(&nothing, Timestamp::MAX);
+    }
+
+    fn compact_by(&self, retention: &Retention, now: Timestamp) {
         let mut state = self.shared.write();
-        let compacted = Arc::make_mut(&mut state.tree).compact(&self.shared.options.retention, now);
+        let compacted = Arc::make_mut(&mut state.tree).compact(retention, now);
         // The file follows in its own time: until then it only holds more than is needed.
         if let (Some(compacted), Some(queue)) = (compacted, &self.shared.queue) {
             queue.compact(compacted);
@@ -417,6 +434,7 @@ impl Store {
             reads: self.shared.reads.load(Ordering::Relaxed),
             commits: count(|queue| &queue.commits),
             durable_commits: count(|queue| &queue.durable_commits),
+            failed_commits: count(|queue| &queue.failed_commits),
             keys: state.tree.keys(),
             live_bytes: state.tree.live_bytes,
             old_bytes: state.tree.old_bytes,

@@ -61,7 +61,7 @@ impl Versions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Compacted {
     pub floor: Revision,
-    /// Lines at or below the floor whose values no read can ask for any more.
+    /// Lines at or below the floor whose values no read can ask for any more; a deletion after what it deleted.
     pub dead: Vec<Revision>,
 }
 

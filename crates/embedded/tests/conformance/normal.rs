@@ -11,7 +11,7 @@ use serde_json::Value;
 pub struct Normaliser {
     /// The namespace of this run, shown as `$ns`.
     namespace: String,
-    /// Times and addresses that stand in here are the case's own.
+    /// Times, addresses and uids that stand in here are the case's own.
     case: String,
     seen: HashMap<(&'static str, String), usize>,
     counts: HashMap<&'static str, usize>,
@@ -56,7 +56,10 @@ impl Normaliser {
             .generated
             .iter()
             .fold(text, |text, (name, shown)| text.replace(name, shown));
-        let text = UID.replace_all(&text, |found: &Captures| self.ordinal("uid", &found[0]));
+        let text = UID.replace_all(&text, |found: &Captures| match &found[0] {
+            written if self.case.contains(written) => written.to_owned(),
+            given => self.ordinal("uid", given),
+        });
         let text = TIME.replace_all(&text, |found: &Captures| match &found[0] {
             written if self.case.contains(written) => written.to_owned(),
             fine if fine.contains('.') => "<time-in-µs>".to_owned(),
@@ -74,6 +77,9 @@ impl Normaliser {
         }
         // The server's own revision stands in such sentences, too, which is nobody's in particular.
         let versions = NUMBER.replace_all(&text, |found: &Captures| {
+            if &found[2] == "0" {
+                return found[0].to_owned();
+            }
             let known = self.seen.get(&("rv", found[2].to_owned()));
             let shown = known.map_or("<rv>".to_owned(), |ordinal| format!("<rv-{ordinal}>"));
             format!("{}{shown}", &found[1])
@@ -119,6 +125,16 @@ impl Normaliser {
                     "causes" => elements.sort_by_key(|cause| {
                         let text = |key| cause.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
                         (text("field"), text("reason"), text("message"))
+                    }),
+                    // They stand in the order of their times, which are hidden.
+                    "managedFields" => elements.sort_by_key(|entry| {
+                        let text = |key| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+                        (
+                            text("operation"),
+                            text("manager"),
+                            text("subresource"),
+                            text("apiVersion"),
+                        )
                     }),
                     "columnDefinitions" => {
                         let columns = elements.iter_mut().filter_map(Value::as_object_mut);
@@ -261,10 +277,13 @@ mod tests {
     #[test]
     fn f2_what_the_case_wrote_stays() {
         let value = json!({"a": "2026-01-02T03:04:05Z", "b": "2026-01-02T03:04:06Z", "c": "10.0.0.7", "d": "10.0.0.8",
-                           "nodePort": 30080});
-        let got = normal("at 2026-01-02T03:04:05Z on 10.0.0.7:30080", &[value]);
+                           "nodePort": 30080, "uid": UID_A});
+        let got = normal(
+            &format!("at 2026-01-02T03:04:05Z on 10.0.0.7:30080 by {UID_A}"),
+            &[value],
+        );
         let want = json!({"a": "2026-01-02T03:04:05Z", "b": "<time>", "c": "10.0.0.7", "d": "<ip-1>",
-                          "nodePort": 30080});
+                          "nodePort": 30080, "uid": UID_A});
         assert_eq!(got, [want]);
     }
 
@@ -305,6 +324,8 @@ mod tests {
         assert_eq!(messages[0]["message"], "C \"c\" is invalid: [<causes>]");
         assert_eq!(messages[0], messages[1]);
         assert_ne!(messages[0], messages[2], "it says more than the causes");
+        let writers = |first: &str, second: &str| json!({"managedFields": [{"manager": first}, {"manager": second}]});
+        assert_eq!(normal("", &[writers("a", "b")]), normal("", &[writers("b", "a")]));
         let columns = normal("", &[json!({"columnDefinitions": [{"name": "A", "description": "x"}]})]);
         assert_eq!(columns, [json!({"columnDefinitions": [{"name": "A"}]})]);
         let cells = normal("", &[json!({"cells": ["a", "5m3s", "3 (2m ago)", 3]})]);

@@ -130,7 +130,7 @@ impl Player<'_> {
                 let mut events = Vec::new();
                 for seen in 0..*count {
                     let next = self.watch(name)?.next().await.map_err(|why| {
-                        let before: String = events.iter().map(|event| render(event)).collect();
+                        let before: String = events.iter().map(render).collect();
                         format!("{why} after {seen} of {count} events:\n{before}")
                     })?;
                     events.push(next.ok_or_else(|| format!("closed after {seen} of {count} events"))?);
@@ -238,7 +238,11 @@ impl Player<'_> {
             let body = got.json().unwrap_or_default();
             let done = match until {
                 Until::Code(code) => got.code == *code,
-                Until::Equals(path, value) => self.filled(path)?.one(&body) == Some(value),
+                Until::Equals(path, value) => {
+                    let value: Value =
+                        serde_json::from_str(&self.fill(&value.to_string())).map_err(|e| e.to_string())?;
+                    self.filled(path)?.one(&body) == Some(&value)
+                }
                 Until::Exists(path) => self.filled(path)?.one(&body).is_some(),
             };
             if done {

@@ -18,6 +18,8 @@ pub struct Target {
 enum History {
     /// `xtask k8s compact` on the control plane in this folder.
     Xtask { program: PathBuf, folder: PathBuf },
+    /// The embedded cluster itself.
+    Embedded(usher_embedded::Cluster),
     /// Nobody.
     Kept,
 }
@@ -33,6 +35,10 @@ impl Target {
 
     pub async fn compact(&self) -> Result<(), String> {
         match &self.history {
+            History::Embedded(cluster) => {
+                cluster.compact_now();
+                Ok(())
+            }
             History::Kept => {
                 Err("this server cannot be told to compact: set USHER_XTASK and USHER_BARE_K8S_DIR".into())
             }
@@ -58,10 +64,16 @@ impl Target {
     }
 }
 
-/// The embedded server in process. THE ONE PLACE to wire: once `usher_embedded::Cluster` is there, this starts one with or
-/// without controllers and returns its client, and `History` gets a variant that calls `compact_now`. Until then: `None`.
-pub async fn embedded(_controllers: bool) -> Option<Target> {
-    None
+/// The embedded server in process, a new one for each program.
+pub async fn embedded(controllers: bool) -> Option<Target> {
+    let cluster = usher_embedded::Cluster::start(usher_embedded::Options::default()).unwrap();
+    // A real server's first revisions are long forgotten, too.
+    cluster.compact_now();
+    Some(Target {
+        client: cluster.client(),
+        controllers,
+        history: History::Embedded(cluster),
+    })
 }
 
 /// The real servers that the environment names: what `cargo xtask test` and `cargo xtask conformance` start.

@@ -8,9 +8,8 @@ use usher_embedded::{Cluster, Options};
 
 #[tokio::test]
 async fn c1_a_started_cluster_collects_garbage_by_itself() {
-    // The cluster itself is dropped: its clients keep it and its controllers running.
-    let client = Cluster::start(Options::default()).unwrap().client();
-    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let cluster = Cluster::start(Options::default()).unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
     let owner: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
     let owner = maps.create(&PostParams::default(), &owner).await.unwrap();
     let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": owner.metadata.uid,
@@ -19,7 +18,8 @@ async fn c1_a_started_cluster_collects_garbage_by_itself() {
     let child: ConfigMap = serde_json::from_value(child).unwrap();
     let child = maps.create(&PostParams::default(), &child).await.unwrap();
     let from = child.metadata.resource_version.unwrap();
-    let events = maps.watch(&WatchParams::default(), &from).await.unwrap();
+    let most = WatchParams::default().timeout(20);
+    let events = maps.watch(&most, &from).await.unwrap();
     let foreground = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Foreground),
         ..DeleteParams::default()

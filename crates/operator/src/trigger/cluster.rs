@@ -130,7 +130,7 @@ impl Cluster for KubeCluster {
     fn who<'a>(&'a self, token: &'a Token) -> Reply<'a, Option<UserInfo>> {
         let review = TokenReview {
             spec: TokenReviewSpec {
-                token: Some(token.reveal().to_owned()),
+                token: token.reveal().to_owned(),
                 ..TokenReviewSpec::default()
             },
             ..TokenReview::default()

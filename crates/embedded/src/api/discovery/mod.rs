@@ -5,9 +5,9 @@
 //! order of groups, versions and resources, and every verb, equal the reference's.
 
 mod order;
-mod subresources;
+pub(crate) mod subresources;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -35,21 +35,74 @@ pub(super) fn ordered(
         let new = list_of(patch.get(field))?;
         let meta = meta(schema, field, true, depth == 0)?;
         fits_order(new.as_deref().unwrap_or_default(), &order, meta.key)?;
+        let mut server_order = old.clone().unwrap_or_default();
         let merged = match (old.clone(), new.clone()) {
             (None, None) => continue,
             (Some(old), None) => old,
             (None, Some(new)) => new.into_iter().filter_map(without_directives).collect(),
-            (Some(old), Some(new)) if meta.merges => self::merged(old, new, meta, false, depth)?,
+            (Some(old), Some(new)) if meta.merges => {
+                if let Some(key) = meta.key {
+                    rewrite(&mut server_order, &new, key);
+                }
+                self::merged(old, new, meta, false, depth)?
+            }
             (Some(_), Some(new)) => new,
         };
-        let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
-        let maps = of_maps(&old, &new)?;
+        let maps = of_maps(&server_order, new.as_deref().unwrap_or_default())?;
         let (from_patch, from_server) = parted(merged, &order, meta.key)?;
-        let sorted = in_order(from_patch, from_server, &order, &old, meta.key.filter(|_| maps), maps)?;
+        let sorted = in_order(
+            from_patch,
+            from_server,
+            &order,
+            &server_order,
+            meta.key.filter(|_| maps),
+            maps,
+        )?;
         live.insert(field.to_owned(), Value::Array(sorted));
         patch.remove(field);
     }
     Ok(())
+}
+
+/// The live list as the reference's ordering sees it after a merge: it works in place, so where items were deleted,
+/// those that follow and those that are new stand in their places.
+fn rewrite(list: &mut [Value], patch: &[Value], key: &str) {
+    let deleted = |item: &Value| item.get(DIRECTIVE).is_some_and(|word| word == "delete");
+    let mut length = list.len();
+    for value in patch
+        .iter()
+        .filter(|item| deleted(item))
+        .filter_map(|item| item.get(key))
+    {
+        while let Some(at) = list.iter().take(length).position(|item| item.get(key) == Some(value)) {
+            if let Some(tail) = list.get_mut(at..length) {
+                tail.rotate_left(1);
+                length -= 1;
+            }
+            // What moved to the end of the list is seen twice, once where it went and once where it was.
+            if let Some(last) = length.checked_sub(1).and_then(|last| list.get(last)).cloned()
+                && at < length
+                && let Some(place) = list.get_mut(length)
+            {
+                *place = last;
+            }
+        }
+    }
+    if patch
+        .iter()
+        .any(|item| item.get(DIRECTIVE).is_some_and(|word| word == "replace"))
+    {
+        return;
+    }
+    for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
+        let known = |other: &&Value| other.get(key) == item.get(key);
+        if list.iter().take(length).find(known).is_none()
+            && let Some(place) = list.get_mut(length)
+        {
+            *place = item.clone();
+            length += 1;
+        }
+    }
 }
 
 fn list_of(value: Option<&Value>) -> Result<Option<Vec<Value>>, Bad> {
@@ -276,10 +329,14 @@ fn fits_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(),
         if key.is_some() && !item.is_object() {
             return Err(wrong_type(MAP, item));
         }
-        if item.get(DIRECTIVE).is_some() {
+        let directive = item.get(DIRECTIVE);
+        if directive.is_some_and(|word| word == "delete") {
             continue;
         }
-        let mut met = false;
+        let mut met = directive.is_some() && !waiting.as_slice().is_empty();
+        if met {
+            continue;
+        }
         for next in waiting.by_ref() {
             if known(item)? == known(next)? {
                 met = true;

@@ -15,15 +15,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube_cel::cel;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::program::Program;
 use super::field_path::{self, Notation};
 use super::ratchet::{Old, map_item, unchanged};
 use super::{Additional, Rule, Schema, Type};
 use crate::fault::{FieldError, Path, Wrong};
-
-pub(super) use self::names::escape;
 
 /// All rules of a schema.
 #[derive(Debug)]
@@ -100,7 +98,13 @@ impl Rules {
     /// change (D5).
     #[must_use]
     pub fn check(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+        self.judge(new, old).errors
+    }
+
+    /// The same, with what was forgiven: the reference tells it as a warning.
+    #[must_use]
+    pub fn judge(&self, new: &Value, old: Option<&Value>) -> Verdict {
+        let mut verdict = Verdict::default();
         if let Some(root) = &self.root {
             let ratchet = Ratchet {
                 here: old.map(|value| Old {
@@ -109,16 +113,40 @@ impl Rules {
                 }),
                 above: None,
             };
-            root.check(new, old, ratchet, &Path::root(), &mut errors);
+            root.check(new, old, ratchet, &Path::root(), &mut verdict);
         }
-        errors
+        verdict
     }
+
+    /// Runs the rules on a default, as a new value and as one that stays.
+    pub(super) fn check_default(&self, default: &Value, path: &Path) -> Vec<FieldError> {
+        let mut verdict = Verdict::default();
+        let never = Ratchet {
+            here: None,
+            above: None,
+        };
+        if let Some(root) = &self.root {
+            root.check(default, Some(default), never, path, &mut verdict);
+            if verdict.errors.is_empty() {
+                root.check(default, None, never, path, &mut verdict);
+            }
+        }
+        verdict.errors
+    }
+}
+
+/// What the rules say.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    pub errors: Vec<FieldError>,
+    /// Broken rules of values that did not change.
+    pub forgiven: Vec<FieldError>,
 }
 
 /// Where the compiler is.
 struct Place {
     path: Path,
-    /// The nearest list above whose items have no old ones.
+    /// The outermost list above whose items have no old ones.
     uncorrelatable: Option<Path>,
     /// How often this node can occur in one object; `None`: without bound.
     times: Option<u64>,
@@ -161,7 +189,7 @@ impl Compiler {
             let most = bounds.and_then(|bounds| bounds.max_items);
             let mut below = place.below(place.path.field("items"), most);
             if schema.list_type != super::ListType::Map {
-                below.uncorrelatable = Some(place.path.clone());
+                below.uncorrelatable.get_or_insert_with(|| place.path.clone());
             }
             self.node(item, item.embedded_resource, below).map(Box::new)
         });
@@ -197,11 +225,10 @@ impl Compiler {
             resource,
             optional_old_self: rule.optional_old_self,
         };
-        let shown = show_rule(rule);
         let program = match Program::compile(&rule.rule, variables, typing::Wanted::Bool) {
             Ok(program) => program,
             Err(why) => {
-                self.errors.push(FieldError::invalid(&path.field("rule"), shown, why));
+                self.errors.push(refused(&path.field("rule"), rule, &why));
                 return None;
             }
         };
@@ -210,8 +237,7 @@ impl Compiler {
             Some(text) => match Program::compile(text, variables, typing::Wanted::Message) {
                 Ok(program) => Some(program),
                 Err(why) => {
-                    self.errors
-                        .push(FieldError::invalid(&path.field("messageExpression"), shown, why));
+                    self.errors.push(refused(&path.field("messageExpression"), rule, &why));
                     return None;
                 }
             },
@@ -253,16 +279,35 @@ impl Compiler {
     }
 }
 
-/// A rule as the reference shows one that it refuses: all of its fields, by their inner names.
-fn show_rule(rule: &Rule) -> Value {
-    json!({
-        "Rule": rule.rule,
-        "Message": rule.message.as_deref().unwrap_or_default(),
-        "MessageExpression": rule.message_expression.as_deref().unwrap_or_default(),
-        "Reason": rule.reason,
-        "FieldPath": rule.field_path.as_deref().unwrap_or_default(),
-        "OptionalOldSelf": rule.optional_old_self.then_some(true),
-    })
+/// An error about a rule, which is shown as the reference shows it: all of its fields, by their inner names.
+fn refused(path: &Path, rule: &Rule, why: &str) -> FieldError {
+    let text = |text: &str| show_go_json(&text.into());
+    let optional = |text: Option<&str>| text.map_or_else(|| "null".to_owned(), |text| show_go_json(&text.into()));
+    let shown = format!(
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
+        text(&rule.rule),
+        text(rule.message.as_deref().unwrap_or_default()),
+        text(rule.message_expression.as_deref().unwrap_or_default()),
+        optional(rule.reason.as_deref()),
+        text(rule.field_path.as_deref().unwrap_or_default()),
+        if rule.optional_old_self { "true" } else { "null" },
+    );
+    FieldError {
+        wrong: Wrong::Invalid,
+        path: path.clone(),
+        // The fields' order could not be kept in a value.
+        value: None,
+        detail: format!("{shown}: {why}"),
+    }
+}
+
+/// JSON as Go writes it, with what could end an HTML tag escaped.
+fn show_go_json(value: &Value) -> String {
+    value
+        .to_string()
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
 }
 
 /// What a value is compared with to forgive its errors.
@@ -315,7 +360,7 @@ impl Node {
         old: Option<&'a Value>,
         ratchet: Ratchet<'a>,
         path: &Path,
-        errors: &mut Vec<FieldError>,
+        verdict: &mut Verdict,
     ) {
         if new.is_null() {
             return;
@@ -323,7 +368,7 @@ impl Node {
         // A null has no value to compare with.
         let old = old.filter(|old| !old.is_null());
         if !self.rules.is_empty() {
-            self.run(new, old, ratchet, path, errors);
+            self.run(new, old, ratchet, path, verdict);
         }
         match new {
             Value::Object(map) => {
@@ -331,10 +376,10 @@ impl Node {
                 for (name, value) in map {
                     let old = old_map.and_then(|old| old.get(name));
                     if let Some(node) = &self.additional {
-                        node.check(value, old, ratchet.field(new, name), &path.key(name), errors);
+                        node.check(value, old, ratchet.field(new, name), &path.key(name), verdict);
                     }
                     if let Some(node) = self.properties.get(name.as_str()) {
-                        node.check(value, old, ratchet.field(new, name), &path.field(name), errors);
+                        node.check(value, old, ratchet.field(new, name), &path.field(name), verdict);
                     }
                 }
             }
@@ -343,7 +388,7 @@ impl Node {
                     let old_list = old.and_then(Value::as_array);
                     for (index, item) in list.iter().enumerate() {
                         let old = old_list.and_then(|old| map_item(&self.schema, old, item));
-                        node.check(item, old, ratchet.item(new, item), &path.index(index), errors);
+                        node.check(item, old, ratchet.item(new, item), &path.index(index), verdict);
                     }
                 }
             }
@@ -351,7 +396,7 @@ impl Node {
         }
     }
 
-    fn run(&self, new: &Value, old: Option<&Value>, ratchet: Ratchet<'_>, path: &Path, errors: &mut Vec<FieldError>) {
+    fn run(&self, new: &Value, old: Option<&Value>, ratchet: Ratchet<'_>, path: &Path, verdict: &mut Verdict) {
         let wants_old = self.rules.iter().any(|rule| rule.uses_old_self);
         let mut scope = program::base().new_inner_scope();
         scope.add_variable_from_value("self", value::convert(new, &self.schema, self.resource));
@@ -373,12 +418,17 @@ impl Node {
             match compiled.program.run(&scope) {
                 Ok(cel::Value::Bool(true)) => {}
                 Ok(cel::Value::Bool(false)) => {
+                    let error = self.broken(compiled, &scope, new, path);
                     if compiled.uses_old_self || !ratchet.forgives(new) {
-                        errors.push(self.broken(compiled, &scope, new, path));
+                        verdict.errors.push(error);
+                    } else {
+                        verdict.forgiven.push(error);
                     }
                 }
-                Ok(_) => errors.push(self.failed(compiled, "no such overload", path)),
-                Err(error) => errors.push(self.failed(compiled, &program::words(&error), path)),
+                Ok(_) => verdict.errors.push(self.failed(compiled, "no such overload", path)),
+                Err(error) => verdict
+                    .errors
+                    .push(self.failed(compiled, &program::words(&error), path)),
             }
         }
     }

@@ -324,9 +324,7 @@ fn macro_call(given: &mut CallExpr) -> Option<IdedExpr> {
         _ => None,
     };
     let argument = |at: usize| given.args.get(at).cloned();
-    let is_cel = matches!(&target.expr, Expr::Ident(package) if package == "cel");
     match (given.func_name.as_str(), given.args.len()) {
-        ("bind", 3) if is_cel => Some(bind(&name(0)?, argument(1)?, argument(2)?)),
         (kind @ ("optMap" | "optFlatMap"), 2) => {
             let body = bind(&name(0)?, method(ident("@optional"), "value", Vec::new()), argument(1)?);
             let body = if kind == "optMap" {

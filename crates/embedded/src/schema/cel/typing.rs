@@ -35,6 +35,8 @@ pub(super) enum Refused {
 pub(super) struct Problem {
     what: String,
     near: String,
+    /// How far into `near` it is.
+    offset: usize,
 }
 
 impl Problem {
@@ -42,12 +44,13 @@ impl Problem {
         Self {
             what,
             near: near.into(),
+            offset: 0,
         }
     }
 
     /// With its place in the expression, as compilers show it.
     pub fn show(&self, text: &str) -> String {
-        let at = find_word(text, &self.near).unwrap_or_default();
+        let at = find_word(text, &self.near).map_or(0, |at| at + self.offset);
         let before = text.get(..at).unwrap_or_default();
         let line = before.matches('\n').count();
         let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count());
@@ -308,13 +311,22 @@ impl<'s> Scope<'s> {
             None if call.func_name.starts_with('@') || program::is_function(&call.func_name) => {
                 Ok(result_of(&call.func_name, target.as_ref(), &args))
             }
-            None => Err(undeclared(&call.func_name)),
+            None => Err(undeclared_function(&call.func_name)),
         }
     }
 }
 
 fn undeclared(name: &str) -> Problem {
     Problem::new(format!("undeclared reference to '{name}' (in container '')"), name)
+}
+
+/// Of a call, the parenthesis is shown.
+fn undeclared_function(name: &str) -> Problem {
+    Problem {
+        near: format!("{name}("),
+        offset: name.len(),
+        ..undeclared(name)
+    }
 }
 
 fn first_word(expression: &IdedExpr) -> String {

@@ -35,6 +35,25 @@ pub fn validate_status(schema: &Schema, new: &Value, old: &Value) -> Vec<FieldEr
     errors
 }
 
+/// What is said in place of CEL's verdict about an object so wrong that rules could not judge it.
+#[must_use]
+pub fn blocks_rules(errors: &[FieldError]) -> Option<FieldError> {
+    let blocks = errors.iter().any(|error| {
+        matches!(
+            error.wrong,
+            Wrong::NotSupported | Wrong::Required | Wrong::TooLong | Wrong::TooMany | Wrong::TypeInvalid
+        )
+    });
+    blocks.then(|| {
+        FieldError::invalid(
+            &Path::root(),
+            Value::Null,
+            "some validation rules were not checked because the object was invalid; correct the existing errors to \
+             complete validation",
+        )
+    })
+}
+
 /// Schema errors of a value that stands at `place`, without old value: for defaults in CRDs.
 pub(super) fn run_at(schema: &Schema, value: &Value, place: &Path) -> Vec<FieldError> {
     run(schema, value, None, place)

@@ -4,6 +4,7 @@
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError};
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,6 +59,17 @@ pub struct Ledger {
 impl Ledger {
     /// Opens or creates the file, and reads all of it.
     pub fn open(
+        disk: Box<dyn Disk>,
+        durability: Durability,
+        tally: &Arc<RenderingTally>,
+    ) -> Result<(Ledger, Tree), StoreError> {
+        let path = disk.path().to_path_buf();
+        // redb checks a file only where it must, and panics over some kinds of damage.
+        let opened = catch_unwind(AssertUnwindSafe(|| Ledger::open_checked(disk, durability, tally)));
+        opened.unwrap_or_else(|_| Err(StoreError::damaged(&path, "it contradicts itself")))
+    }
+
+    fn open_checked(
         disk: Box<dyn Disk>,
         durability: Durability,
         tally: &Arc<RenderingTally>,
@@ -179,7 +191,9 @@ impl Ledger {
 
     /// The last commit: what is shown and what is stored are the same again.
     pub fn close(&mut self) -> Result<bool, StoreError> {
-        if self.unsynced.is_empty() && self.reserved <= self.revision && !self.compacted {
+        let settled = self.unsynced.is_empty() && self.reserved <= self.revision && !self.compacted;
+        // After a failure the file may have lines whose writers were told that they failed: they go.
+        if settled && !self.is_failed() {
             return Ok(false);
         }
         self.commit_with(&[], true, 0)?;
@@ -293,12 +307,13 @@ fn never_finished(backend: &dyn StorageBackend) -> io::Result<bool> {
     Ok(rest.iter().all(|byte| *byte == 0))
 }
 
-/// Takes a row at or below the floor; gives the revisions that it makes superfluous.
-fn settle(old: &mut HashMap<Key, Entry>, revision: Revision, row: Row) -> Vec<Revision> {
+/// Takes a row at or below the floor; gives the revisions that it makes superfluous. A deletion comes after what it
+/// deleted: rows are removed in this order, and a deletion that went first would bring the object back.
+fn settle(old: &mut HashMap<Key, Entry>, revision: Revision, row: Row) -> impl Iterator<Item = Revision> {
     let Row {
         key, created, value, ..
     } = row;
-    let mut dead = Vec::new();
+    let deletion = value.is_none().then_some(revision);
     let replaced = match value {
         Some(value) => old.insert(
             key.clone(),
@@ -309,13 +324,9 @@ fn settle(old: &mut HashMap<Key, Entry>, revision: Revision, row: Row) -> Vec<Re
                 created,
             },
         ),
-        None => {
-            dead.push(revision);
-            old.remove(&key)
-        }
+        None => old.remove(&key),
     };
-    dead.extend(replaced.map(|entry| entry.revision));
-    dead
+    replaced.map(|entry| entry.revision).into_iter().chain(deletion)
 }
 
 /// The tree at the floor.
@@ -377,5 +388,30 @@ impl StorageBackend for Boxed {
 
     fn close(&self) -> io::Result<()> {
         self.0.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s7_a_deletion_is_removed_after_what_it_deleted() {
+        let object = crate::store::Value::from_json(&serde_json::json!({"metadata": {"name": "a"}})).unwrap();
+        let row = |kind, previous, value| Row {
+            kind,
+            created: 5,
+            previous,
+            time: jiff::Timestamp::UNIX_EPOCH,
+            key: Key::new("", "pods", Some("default"), "a"),
+            value,
+        };
+        let mut old = HashMap::new();
+        let mut dead = Vec::new();
+        dead.extend(settle(&mut old, 5, row(Kind::Create, 0, Some(object.clone()))));
+        dead.extend(settle(&mut old, 6, row(Kind::Update, 5, Some(object))));
+        dead.extend(settle(&mut old, 9, row(Kind::Delete, 6, None)));
+        assert_eq!(dead, [5, 6, 9]);
+        assert!(old.is_empty());
     }
 }

@@ -32,6 +32,7 @@ pub(in crate::store) struct Queue {
     filled: Condvar,
     pub commits: AtomicU64,
     pub durable_commits: AtomicU64,
+    pub failed_commits: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -180,6 +181,7 @@ impl Writer {
     /// Fails these and all that wait: they may build upon these. What is visible stays, and the next write tries again.
     fn failed(&mut self, mut batches: Vec<Batch>, error: &StoreError) {
         tracing::warn!(%error, "a commit failed");
+        self.queue.failed_commits.fetch_add(1, Ordering::Relaxed);
         let mut state = self.shared.write();
         batches.extend(self.queue.lock().batches.drain(..));
         state.heads.clear();

@@ -1,2 +1,0 @@
-use crate::registry::row::BuiltIn;
-pub static RULES: BuiltIn = BuiltIn { ..BuiltIn::PLAIN };

@@ -1,0 +1,193 @@
+//! The server's certificate and the authority that signed it.
+//!
+//! Both are made together and last equally long; the authority's key signs once and is forgotten, so there is no key on
+//! disk with which somebody could make another server believed. Near the end both are made anew, at a start: then the
+//! kubeconfig is written anew too. Whether what is kept still does is asked of the verifier that clients use, not read
+//! from the certificate's fields.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
+
+use super::folder::{Folder, FolderError};
+
+const AUTHORITY: &str = "ca.crt";
+const SERVER: &str = "server.crt";
+const KEY: &str = "server.key";
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// How long both are good for. Nobody renews a cluster on a laptop in between, and clients set no limit of their own.
+const LIFETIME: Duration = Duration::from_secs(10 * YEAR.as_secs());
+/// They are made anew when less than this is left: no process runs that long.
+const LEAST_LEFT: Duration = YEAR;
+/// They are good from a little before now: clocks in containers and virtual machines may lag.
+const BACKDATE: Duration = Duration::from_secs(3_600);
+
+/// By which the server may be called besides the address it listens on.
+const NAMES: [&str; 8] = [
+    "127.0.0.1",
+    "::1",
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster",
+    "kubernetes.default.svc.cluster.local",
+];
+
+/// No certificate could be had.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("no certificate could be made for the API: {0}")]
+    Refused(String),
+}
+
+/// What the listener shows, and what its clients trust.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) config: Arc<ServerConfig>,
+    /// PEM.
+    pub(crate) authority: String,
+}
+
+impl Identity {
+    /// From the folder, made there if there is none, or if what is there will not do for long.
+    pub(super) fn kept(folder: &Folder, address: IpAddr, now: Timestamp) -> Result<Self, CertificateError> {
+        let names = names(address);
+        let (authority, server, key) = (folder.read(AUTHORITY)?, folder.read(SERVER)?, folder.read(KEY)?);
+        if let (Some(authority), Some(server), Some(key)) = (authority, server, key) {
+            let pair = Pair { authority, server, key };
+            match pair.check(&names, now) {
+                Ok(config) => return Ok(pair.identity(config)),
+                Err(why) => tracing::info!(folder = %folder.path().display(), %why, "the API gets a new certificate"),
+            }
+        }
+        let pair = Pair::new(&names, now)?;
+        let config = pair.check(&names, now).map_err(CertificateError::Refused)?;
+        // The key last: a start that finds all three finds a pair, or sees that it is none.
+        folder.write(AUTHORITY, &pair.authority)?;
+        folder.write(SERVER, &pair.server)?;
+        folder.write(KEY, &pair.key)?;
+        Ok(pair.identity(config))
+    }
+}
+
+fn names(address: IpAddr) -> Vec<String> {
+    let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
+    let address = address.to_string();
+    if !names.contains(&address) {
+        names.push(address);
+    }
+    names
+}
+
+/// All in PEM.
+struct Pair {
+    authority: String,
+    server: String,
+    key: String,
+}
+
+impl Pair {
+    fn new(names: &[String], now: Timestamp) -> Result<Self, CertificateError> {
+        Self::made(names, now).map_err(|error| CertificateError::Refused(error.to_string()))
+    }
+
+    fn made(names: &[String], now: Timestamp) -> Result<Self, rcgen::Error> {
+        let mut authority = CertificateParams::default();
+        // Each has a name of its own, so that clients who know an older one are not confused by it.
+        authority.distinguished_name = called(&format!("usher {now}"));
+        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        set_span(&mut authority, now);
+        let authority_key = KeyPair::generate()?;
+        let authority_certificate = authority.self_signed(&authority_key)?;
+        let issuer = Issuer::new(authority, authority_key);
+
+        let mut server = CertificateParams::new(names.to_vec())?;
+        server.distinguished_name = called("usher");
+        server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        server.use_authority_key_identifier_extension = true;
+        set_span(&mut server, now);
+        let key = KeyPair::generate()?;
+        let certificate = server.signed_by(&key, &issuer)?;
+        Ok(Self {
+            authority: authority_certificate.pem(),
+            server: certificate.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+
+    /// The listener's configuration, if clients will believe it under all names, now and for long enough.
+    fn check(&self, names: &[String], now: Timestamp) -> Result<Arc<ServerConfig>, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let authority = CertificateDer::from_pem_slice(self.authority.as_bytes()).map_err(|e| text(&e))?;
+        let server = CertificateDer::from_pem_slice(self.server.as_bytes()).map_err(|e| text(&e))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| "the key is broken".to_owned())?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let certified = CertifiedKey::from_der(vec![server.clone()], key, &provider).map_err(|e| text(&e))?;
+        certified.keys_match().map_err(|e| text(&e))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority).map_err(|e| text(&e))?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .build()
+            .map_err(|e| text(&e))?;
+        let seconds = u64::try_from(now.as_second()).map_err(|_| "the clock is before 1970".to_owned())?;
+        for moment in [seconds, seconds + LEAST_LEFT.as_secs()] {
+            let moment = UnixTime::since_unix_epoch(Duration::from_secs(moment));
+            for name in names {
+                let name = ServerName::try_from(name.clone()).map_err(|e| text(&e))?;
+                let verified = verifier.verify_server_cert(&server, &[], &name, &[], moment);
+                verified.map_err(|e| text(&e))?;
+            }
+        }
+        server_config(certified, provider).map_err(|e| text(&e))
+    }
+
+    fn identity(self, config: Arc<ServerConfig>) -> Identity {
+        Identity {
+            config,
+            authority: self.authority,
+        }
+    }
+}
+
+/// A1: HTTP/1.1 and h2, chosen by the client.
+fn server_config(certified: CertifiedKey, provider: Arc<CryptoProvider>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let resolver = rustls::sign::SingleCertAndKey::from(certified);
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(resolver));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn called(name: &str) -> DistinguishedName {
+    let mut called = DistinguishedName::new();
+    called.push(DnType::CommonName, name);
+    called
+}
+
+fn set_span(params: &mut CertificateParams, now: Timestamp) {
+    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+    let date = |seconds: u64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+    params.not_before = date(seconds.saturating_sub(BACKDATE.as_secs()));
+    params.not_after = date(seconds + LIFETIME.as_secs());
+}

@@ -1,0 +1,9 @@
+//! What kube-apiserver 1.36.3 answered, and what we answer (D1 to D5).
+//!
+//! The JSON files beside this one hold schemas, objects and the real server's answers, recorded once by creating a CRD
+//! for each schema and writing each object through the API. An answer is either the object as it was stored, with the
+//! warnings about unknown fields, or the causes of a refusal, sorted since the reference walks its maps at random.
+
+mod crds;
+mod objects;
+mod properties;
