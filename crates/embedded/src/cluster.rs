@@ -21,7 +21,7 @@ use crate::security::{Secrets, Security};
 use crate::serve::audit::{Audit, AuditOptions};
 use crate::serve::folder::{Folder, FolderError};
 use crate::serve::{ListenError, ListenOptions, Listener, Listening};
-use crate::store::{Durability, Options as StoreOptions, Store, StoreError};
+use crate::store::{self, Durability, Options as StoreOptions, Store, StoreError};
 
 /// What a cluster is made from (E1).
 #[derive(Debug, Clone)]
@@ -131,6 +131,12 @@ impl Cluster {
         let cluster = Self::still(options)?;
         let driver = Driver::new(cluster.server.registry.clone(), &controllers);
         Ok(Manual::new(cluster, clock, driver))
+    }
+
+    /// Counts of the store, for tests and benches.
+    #[must_use]
+    pub fn store_stats(&self) -> store::Stats {
+        self.server.registry.store.stats()
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
