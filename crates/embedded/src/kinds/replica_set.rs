@@ -29,9 +29,6 @@ pub static RULES: BuiltIn = BuiltIn {
     },
     check_status,
     warn: |set, _| template_warnings(at(set, "/spec/template"), &Path::new("spec.template")),
-    fields: &[("status.replicas", |set| {
-        integer(at(set, "/status"), "replicas").unwrap_or(0).to_string()
-    })],
     ..BuiltIn::PLAIN
 };
 

@@ -28,10 +28,14 @@ pub static RULES: BuiltIn = BuiltIn {
         if let Some(map) = service.as_object_mut() {
             map.insert("status".to_owned(), json!({"loadBalancer": {}}));
         }
+        if let Some(spec) = service.get_mut("spec") {
+            default_cluster_ips(spec);
+        }
     },
     on_update,
     check,
     check_update,
+    warn,
     fields: &[
         ("spec.clusterIP", |service| {
             text_at(service, "/spec/clusterIP").to_owned()
@@ -94,7 +98,14 @@ fn default(service: &mut Value) {
     if text(spec, "type") == "LoadBalancer" {
         default_to(spec, "allocateLoadBalancerNodePorts", true);
     }
-    default_cluster_ips(spec);
+    let balances = text(spec, "type") == "LoadBalancer";
+    if let Some(balancer) = service.pointer_mut("/status/loadBalancer").filter(|_| balances) {
+        for ingress in list_mut(balancer, "ingress") {
+            if !text(ingress, "ip").is_empty() {
+                default_to(ingress, "ipMode", "VIP");
+            }
+        }
+    }
 }
 
 /// `clusterIP` alone means a list of one.
@@ -108,38 +119,89 @@ fn default_cluster_ips(spec: &mut Value) {
     }
 }
 
-/// A client that reads, changes and writes may leave out what it does not know: the address stays. One that becomes an
-/// ExternalName gives its address back.
+/// A client that reads, changes and writes may leave out what it does not know: the address stays. What only the old
+/// type had goes, unless it was changed on purpose, which is then refused.
 fn on_update(new: &mut Value, old: &Value) {
     let before = at(old, "/spec");
     let Some(spec) = new.get_mut("spec") else {
         return;
     };
     let kind = text(spec, "type").to_owned();
-    if kind == "ExternalName" {
-        if text(before, "type") != "ExternalName"
-            && let Some(map) = spec.as_object_mut()
-        {
-            for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if map.get(field) == before.get(field) {
-                    map.remove(field);
-                }
-            }
+    if kind != "ExternalName" && text(before, "type") != "ExternalName" {
+        if text(spec, "clusterIP").is_empty() && list(spec, "clusterIPs").is_empty() {
+            keep(spec, before, "clusterIP");
+            keep(spec, before, "clusterIPs");
         }
-        return;
+        for field in ["ipFamilies", "ipFamilyPolicy"] {
+            keep(spec, before, field);
+        }
     }
-    if text(before, "type") != "ExternalName"
-        && text(spec, "clusterIP").is_empty()
-        && list(spec, "clusterIPs").is_empty()
-    {
-        keep(spec, before, "clusterIP");
-        keep(spec, before, "clusterIPs");
-    }
-    for field in ["ipFamilies", "ipFamilyPolicy"] {
-        keep(spec, before, field);
-    }
+    follow_first_address(spec, before);
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") && kind == text(before, "type") {
         keep_node_ports(spec, before);
+    }
+    drop_by_type(spec, before);
+    if kind != "LoadBalancer"
+        && let Some(Value::Object(status)) = new.get_mut("status")
+    {
+        status.insert("loadBalancer".to_owned(), json!({}));
+    }
+}
+
+/// Who changes `clusterIP` and not `clusterIPs` means both.
+fn follow_first_address(spec: &mut Value, before: &Value) {
+    let changed = |field: &str| spec.get(field) != before.get(field);
+    let address = text(spec, "clusterIP").to_owned();
+    if !changed("clusterIP") || changed("clusterIPs") {
+        default_cluster_ips(spec);
+        return;
+    }
+    if let Some(map) = spec.as_object_mut() {
+        if address.is_empty() {
+            map.remove("clusterIPs");
+        } else {
+            map.insert("clusterIPs".to_owned(), json!([address]));
+        }
+    }
+}
+
+fn drop_by_type(spec: &mut Value, before: &Value) {
+    let has_address = |spec: &Value| text(spec, "type") != "ExternalName";
+    let has_node_ports = |spec: &Value| matches!(text(spec, "type"), "NodePort" | "LoadBalancer");
+    let balances = |spec: &Value| text(spec, "type") == "LoadBalancer";
+    let mut gone: Vec<&str> = Vec::new();
+    if has_address(before) && !has_address(spec) {
+        gone.extend(["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]);
+    }
+    if needs_health_check(before) && !needs_health_check(spec) {
+        gone.push("healthCheckNodePort");
+    }
+    if balances(before) && !balances(spec) {
+        gone.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
+    if externally_accessible(before) && !externally_accessible(spec) {
+        gone.push("externalTrafficPolicy");
+    }
+    let ports = |spec: &Value| -> Vec<Option<i64>> {
+        list(spec, "ports")
+            .iter()
+            .map(|port| integer(port, "nodePort"))
+            .collect()
+    };
+    let ports_gone = has_node_ports(before) && !has_node_ports(spec) && ports(before) == ports(spec);
+    if let Some(map) = spec.as_object_mut() {
+        for field in gone {
+            if map.get(field) == before.get(field) {
+                map.remove(field);
+            }
+        }
+    }
+    if ports_gone {
+        for port in list_mut(spec, "ports") {
+            if let Some(map) = port.as_object_mut() {
+                map.remove("nodePort");
+            }
+        }
     }
 }
 
@@ -168,6 +230,15 @@ fn keep_node_ports(spec: &mut Value, before: &Value) {
         if let Some((_, _, node)) = found {
             default_if_empty(port, "nodePort", *node);
         }
+    }
+}
+
+fn warn(service: &Value, old: Option<&Value>) -> Vec<String> {
+    let addresses = |service: &Value| !list(at(service, "/spec"), "externalIPs").is_empty();
+    if addresses(service) && !old.is_some_and(addresses) {
+        vec!["spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned()]
+    } else {
+        Vec::new()
     }
 }
 

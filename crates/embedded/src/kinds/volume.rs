@@ -23,10 +23,10 @@ pub static RULES: BuiltIn = BuiltIn {
 
 /// A volume was stamped before: its time is the phase's time.
 fn on_create(volume: &mut Value) {
-    let mut status = json!({"phase": "Pending"});
-    if let Some(now) = volume.pointer("/metadata/creationTimestamp") {
-        status["lastPhaseTransitionTime"] = now.clone();
-    }
+    let status = match volume.pointer("/metadata/creationTimestamp") {
+        Some(now) => json!({"phase": "Pending", "lastPhaseTransitionTime": now}),
+        None => json!({"phase": "Pending"}),
+    };
     if let Some(map) = volume.as_object_mut() {
         map.insert("status".to_owned(), status);
     }
