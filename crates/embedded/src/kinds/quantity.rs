@@ -284,8 +284,8 @@ fn magnitude(whole: &str, fraction: &str, multiplier: Multiplier) -> i128 {
     let mut dropped = 0i64;
     let mut rest = false;
     for digit in digits {
-        // 20 digits hold more than 2^63-1; what follows only moves the point.
-        if amount < MOST {
+        // 37 digits hold any amount in thousand-millionths; what follows only moves the point.
+        if amount < 10i128.pow(36) {
             amount = amount * 10 + digit;
         } else {
             dropped += 1;
@@ -294,6 +294,12 @@ fn magnitude(whole: &str, fraction: &str, multiplier: Multiplier) -> i128 {
     }
     if amount == 0 {
         return 0;
+    }
+    // A binary suffix needs room: the last digits of very long numbers go.
+    while amount.checked_mul(binary).is_none() {
+        rest |= amount % 10 != 0;
+        amount /= 10;
+        dropped += 1;
     }
     let exponent = i64::from(power) - i64::try_from(fraction.len()).unwrap_or(i64::MAX) + 9 + dropped;
     // Only amounts with binary suffixes end at the most; decimal ones at what 128 bits hold, cut to a round number.

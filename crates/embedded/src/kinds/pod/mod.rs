@@ -8,6 +8,7 @@ mod placement;
 mod probes;
 mod security;
 mod spec;
+mod status;
 mod update;
 mod warnings;
 
@@ -29,6 +30,7 @@ pub static RULES: BuiltIn = BuiltIn {
     on_create,
     check,
     check_update: update::check_update,
+    check_status: status::check_status,
     warn: |pod, _| warnings::of_spec(at(pod, "/spec"), &Path::new("spec")),
     fields: &[
         ("spec.nodeName", |pod| text_at(pod, "/spec/nodeName").to_owned()),
