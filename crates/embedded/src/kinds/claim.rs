@@ -29,6 +29,7 @@ pub static RULES: BuiltIn = BuiltIn {
     },
     check_update,
     check_status,
+    warn,
     has_generation: false,
     ..BuiltIn::PLAIN
 };
@@ -132,8 +133,6 @@ fn check_size(errors: &mut Errors, spec: &Value, path: &Path) {
     };
     if amount <= Quantity::ZERO {
         errors.push(FieldError::invalid(path, size.clone(), "must be greater than zero"));
-    } else if !amount.is_whole() {
-        errors.push(FieldError::invalid(path, size.clone(), "must be an integer"));
     }
 }
 
@@ -255,6 +254,30 @@ fn internal(spec: &Value) -> String {
     }
     text.push('}');
     text
+}
+
+fn warn(claim: &Value, _: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !text(at(claim, "/metadata/annotations"), OLD_CLASS).is_empty() {
+        warnings.push(format!(
+            "metadata.annotations[{OLD_CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+        ));
+    }
+    warnings.extend(fractions(at(claim, "/spec"), &Path::new("spec")));
+    warnings
+}
+
+/// There is no half of a byte.
+pub(super) fn fractions(spec: &Value, path: &Path) -> Vec<String> {
+    let size = at(spec, STORAGE);
+    let whole = Quantity::of(size).is_none_or(Quantity::is_whole);
+    if whole {
+        return Vec::new();
+    }
+    let path = path.field("resources").field("requests").key("storage");
+    vec![format!(
+        "{path}: fractional byte value {size} is invalid, must be an integer"
+    )]
 }
 
 const STORAGE: &str = "/resources/requests/storage";

@@ -21,6 +21,12 @@ pub static RULES: BuiltIn = BuiltIn {
         check_addresses(&mut errors, new);
         errors
     },
+    warn: |node, _| {
+        if text(at(node, "/spec"), "externalID").is_empty() {
+            return Vec::new();
+        }
+        vec!["spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned()]
+    },
     fields: &[("spec.unschedulable", |node| {
         (truth(at(node, "/spec"), "unschedulable") == Some(true)).to_string()
     })],

@@ -12,11 +12,18 @@ use super::volume_source::{SOURCES_OF_VOLUMES, check_persistent};
 use crate::fault::{FieldError, Path, Wrong};
 use crate::registry::row::BuiltIn;
 
+const RECYCLE: &str = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the \
+    recommended approach is to use dynamic provisioning.";
+
 pub static RULES: BuiltIn = BuiltIn {
     default,
     on_create,
     check,
     check_update,
+    warn: |volume, _| {
+        let recycled = text(at(volume, "/spec"), "persistentVolumeReclaimPolicy") == "Recycle";
+        recycled.then(|| RECYCLE.to_owned()).into_iter().collect()
+    },
     has_generation: false,
     ..BuiltIn::PLAIN
 };

@@ -31,7 +31,7 @@ pub static RULES: BuiltIn = BuiltIn {
     check,
     check_update: update::check_update,
     check_status: status::check_status,
-    warn: |pod, _| warnings::of_spec(at(pod, "/spec"), &Path::new("spec")),
+    warn: warnings::of_pod,
     fields: &[
         ("spec.nodeName", |pod| text_at(pod, "/spec/nodeName").to_owned()),
         ("spec.restartPolicy", |pod| {
@@ -82,6 +82,12 @@ fn on_create(pod: &mut Value) {
     }
     if let Some(map) = pod.as_object_mut() {
         map.insert("status".to_owned(), status);
+    }
+    // Less than nothing is the least that a pod can be given.
+    if let Some(grace) = pod.pointer_mut("/spec/terminationGracePeriodSeconds")
+        && grace.as_i64().is_some_and(|seconds| seconds < 0)
+    {
+        *grace = 1.into();
     }
 }
 

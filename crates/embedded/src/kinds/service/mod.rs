@@ -121,12 +121,20 @@ fn default_cluster_ips(spec: &mut Value) {
 }
 
 fn warn(service: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let spec = at(service, "/spec");
     let addresses = |service: &Value| !list(at(service, "/spec"), "externalIPs").is_empty();
-    if addresses(service) && !old.is_some_and(addresses) {
-        vec!["spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned()]
-    } else {
-        Vec::new()
+    if is_headless(spec) {
+        if addresses(service) {
+            warnings.push("spec.externalIPs is ignored for headless services".to_owned());
+        }
+        if text(spec, "sessionAffinity") == "ClientIP" {
+            warnings.push("spec.SessionAffinity is ignored for headless services".to_owned());
+        }
+    } else if addresses(service) && !old.is_some_and(addresses) {
+        warnings.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
     }
+    warnings
 }
 
 fn check(service: &Value) -> Vec<FieldError> {
@@ -162,9 +170,10 @@ fn check(service: &Value) -> Vec<FieldError> {
             path.field("externalIPs").index(index),
             address.as_str().unwrap_or_default(),
         );
-        match parse_ip(address) {
-            Some(_) => endpoint_ip(&mut errors, &path, address),
-            None => ip(&mut errors, &path, address),
+        let before = errors.len();
+        ip(&mut errors, &path, address);
+        if errors.len() == before {
+            endpoint_ip(&mut errors, &path, address);
         }
     }
     among(
