@@ -1,9 +1,10 @@
 //! A cluster as a value: in memory or on disk, driven by the runtime or by hand.
 
-use std::path::PathBuf;
+use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -17,9 +18,10 @@ use crate::manual::Manual;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{Secrets, Security};
+use crate::serve::audit::{Audit, AuditOptions};
 use crate::serve::folder::{Folder, FolderError};
 use crate::serve::{ListenError, ListenOptions, Listener, Listening};
-use crate::store::{Durability, Options as StoreOptions, Store, StoreError};
+use crate::store::{self, Durability, Options as StoreOptions, Store, StoreError};
 
 /// What a cluster is made from (E1).
 #[derive(Debug, Clone)]
@@ -28,8 +30,10 @@ pub struct Options {
     /// Names and uids come from it.
     pub seed: u64,
     pub storage: Storage,
-    /// `None`: new ones from the operating system.
+    /// `None`: those of the data folder, or new ones from the operating system.
     pub secrets: Option<Secrets>,
+    /// Whether there is an `audit.log` in the data folder (X5). A cluster in memory has it in a folder that goes with it.
+    pub audit: Option<AuditOptions>,
     /// Which of them run: a test may leave out the garbage collector, say.
     pub controllers: Controllers,
 }
@@ -42,6 +46,7 @@ impl Default for Options {
             seed: 0,
             storage: Storage::Memory,
             secrets: None,
+            audit: None,
             controllers: Controllers::all(),
         }
     }
@@ -89,7 +94,7 @@ pub struct Cluster {
 struct Life {
     /// Turns true when the cluster stops.
     stop: watch::Sender<bool>,
-    /// Listeners and [`Cluster::run`]; aborted when this is dropped.
+    /// Listeners and the controllers; aborted when this is dropped.
     tasks: Mutex<JoinSet<()>>,
     /// Of a cluster in memory: made when it is needed, gone with it.
     folder: OnceLock<Folder>,
@@ -128,6 +133,12 @@ impl Cluster {
         Ok(Manual::new(cluster, clock, driver))
     }
 
+    /// Counts of the store, for tests and benches.
+    #[must_use]
+    pub fn store_stats(&self) -> store::Stats {
+        self.server.registry.store.stats()
+    }
+
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.server.registry
     }
@@ -153,6 +164,10 @@ impl Cluster {
             Some(secrets) => secrets,
             None => Secrets::random().map_err(Error::Random)?,
         };
+        let audit = match options.audit {
+            Some(options) => Some(Audit::new(life.folder()?.file("audit.log"), options)),
+            None => None,
+        };
         let registry = Arc::new(Registry::new(store, options.clock, options.seed, Admission::default()));
         futures::executor::block_on(first_objects(&registry)).map_err(Error::First)?;
         Ok(Self {
@@ -160,10 +175,16 @@ impl Cluster {
                 registry,
                 security: Security::new(secrets),
                 documents: crate::api::Documents::default(),
+                audit,
                 openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
             }),
             life: Arc::new(life),
         })
+    }
+
+    /// Where token, keys and logs are. That of a cluster in memory goes with it.
+    pub fn folder(&self) -> Result<&Path, FolderError> {
+        self.life.folder().map(Folder::path)
     }
 
     /// Takes an address and answers there, until the cluster stops.
@@ -203,6 +224,16 @@ impl Cluster {
     #[must_use]
     pub fn guarded_service(&self) -> ApiService {
         ApiService::guarded(self.server.clone())
+    }
+
+    /// Answers in this process what webhooks at this URL are asked: no socket, no TLS. The handler is given an
+    /// AdmissionReview and returns one. A Service's URL is `https://NAME.NAMESPACE.svc:PORT/PATH`.
+    pub fn handle_webhook<H, F>(&self, url: &str, handler: H)
+    where
+        H: Fn(Value) -> F + Send + Sync + 'static,
+        F: Future<Output = Value> + Send + 'static,
+    {
+        self.server.registry.admission.handle(url, handler);
     }
 
     /// Forgets all history: whoever watches from before must list anew.

@@ -35,4 +35,6 @@ pub use controllers::driver::{Work, WorkId};
 pub use controllers::{Controller, Controllers};
 pub use manual::{Manual, Snapshot};
 pub use security::Secrets;
+pub use serve::audit::AuditOptions;
+pub use serve::folder::FolderError;
 pub use serve::{ListenError, ListenOptions, Listening};

@@ -292,8 +292,8 @@ impl Security {
         })
     }
 
-    /// A7: who asks may ask as somebody else, since whatever is authenticated is allowed.
-    pub(crate) fn impersonated(&self, caller: Caller, headers: &HeaderMap) -> Result<Caller, Fault> {
+    /// A7: who asks may ask as somebody else, since whatever is authenticated is allowed; but nobody is not somebody.
+    pub(crate) fn impersonated(&self, caller: &Caller, headers: &HeaderMap) -> Result<Option<Caller>, Fault> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let Some(user) = text("impersonate-user") else {
             if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
@@ -301,8 +301,11 @@ impl Security {
                     "requested groups, uid or extra to impersonate without a user: send Impersonate-User too",
                 ));
             }
-            return Ok(caller);
+            return Ok(None);
         };
+        if *caller == Caller::anonymous() {
+            return Ok(None);
+        }
         let mut groups: Vec<String> = headers
             .get_all("impersonate-group")
             .iter()
@@ -331,12 +334,12 @@ impl Security {
                     .push(value.to_owned());
             }
         }
-        Ok(Caller {
+        Ok(Some(Caller {
             name: user.to_owned(),
             uid: text("impersonate-uid").unwrap_or_default().to_owned(),
             groups,
             extra,
-        })
+        }))
     }
 }
 

@@ -12,6 +12,7 @@ mod output;
 mod plan;
 mod target;
 mod uninstall;
+mod up;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -52,6 +53,8 @@ enum Command {
     Crds(crds::Args),
     /// Runs the operator against the current kubeconfig, or in a cluster.
     Operator(Box<operator::Args>),
+    /// Runs a small Kubernetes and the operator in one process, on this machine, for trying Usher.
+    Up(up::Args),
     /// Prints a completion script for a shell.
     Completions(completions::Args),
     /// Writes the files of the repository that come from code.
@@ -141,6 +144,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Explain(args) => explain::run(&cli.cluster, &args).await,
         Command::Crds(args) => crds::run(&args),
         Command::Operator(args) => operator::run(&cli.cluster, *args).await,
+        Command::Up(args) => up::run(&cli.cluster, &args).await,
         Command::Completions(args) => completions::run(&args),
         Command::GenerateArtifacts(args) => generate::run(&args),
     }

@@ -183,7 +183,7 @@ impl Args {
 }
 
 pub(crate) async fn run(cluster: &ClusterArgs, args: Args) -> Result<(), Failed> {
-    start_logging(args.log_json);
+    start_logging(args.log_json, "info");
     let settings = args.settings()?;
     let located = cluster.locate().await?;
     let config = &located.config;
@@ -239,9 +239,10 @@ fn damage_on_signal(operator: &Operator) -> Result<(), Failed> {
     Ok(())
 }
 
-fn start_logging(json: bool) {
+/// Logs go to standard error, from this level on unless `$USHER_LOG` says otherwise.
+pub(crate) fn start_logging(json: bool, level: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let logs = tracing_subscriber::fmt()
         .with_ansi(colours)

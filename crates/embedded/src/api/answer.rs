@@ -31,6 +31,8 @@ pub(crate) struct Answer {
     warnings: Vec<String>,
     retry_after: Option<u32>,
     etag: Option<String>,
+    /// Of the object that was created, for the audit log: the path does not have it.
+    name: Option<String>,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,7 @@ impl Answer {
             warnings: Vec::new(),
             retry_after: None,
             etag: None,
+            name: None,
         }
     }
 
@@ -87,6 +90,19 @@ impl Answer {
     pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.warnings.splice(0..0, warnings);
         self
+    }
+
+    pub(crate) fn with_name(mut self, name: String) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    pub(crate) fn take_name(&mut self) -> Option<String> {
+        self.name.take()
+    }
+
+    pub(crate) fn code(&self) -> u16 {
+        self.code
     }
 
     pub(crate) fn with_etag(mut self, etag: String) -> Self {

@@ -13,7 +13,7 @@ pub mod openapi;
 mod protobuf;
 mod query;
 mod reviews;
-mod route;
+pub(crate) mod route;
 pub mod table;
 mod twice;
 mod verbs;
@@ -30,6 +30,7 @@ use http::{Method, Request, Response};
 use http_body::Body;
 
 pub use body::ApiBody;
+pub(crate) use body::summary as body_summary;
 pub(crate) use twice::keys as duplicate_keys;
 
 use crate::api::answer::Answer;
@@ -40,6 +41,7 @@ use crate::caller::Caller;
 use crate::fault::Fault;
 use crate::registry::Registry;
 use crate::security::Security;
+use crate::serve::audit::{Answered, Audit};
 
 /// What all requests share.
 #[derive(Debug)]
@@ -48,6 +50,14 @@ pub(crate) struct Server {
     pub(crate) security: Security,
     pub(crate) documents: Documents,
     pub(crate) openapi: openapi::Documents,
+    pub(crate) audit: Option<Audit>,
+}
+
+/// Who asked, for the audit log.
+#[derive(Debug, Default)]
+struct Asker {
+    caller: Option<Caller>,
+    acting_as: Option<Caller>,
 }
 
 /// The API. Clones are the same server.
@@ -80,14 +90,41 @@ impl ApiService {
     {
         let (parts, body) = request.into_parts();
         let audit_id = self.server.registry.dice.audit_id();
-        let answer = match self.handle(&parts, body).await {
-            Ok(answer) => answer,
-            Err(fault) => Answer::fault(&fault, &parts.headers),
+        let mut asker = Asker::default();
+        let Some(audit) = &self.server.audit else {
+            let answer = match self.handle(&parts, body, &mut asker).await {
+                Ok(answer) => answer,
+                Err(fault) => Answer::fault(&fault, &parts.headers),
+            };
+            return answer.into_response(&parts, &audit_id);
         };
+        let received = self.server.registry.clock.now();
+        let (answer, name) = match self.handle(&parts, body, &mut asker).await {
+            Ok(mut answer) => {
+                let name = answer.take_name();
+                (answer, name)
+            }
+            Err(fault) => {
+                let name = fault.details.as_ref().and_then(|details| details.get("name")?.as_str());
+                (Answer::fault(&fault, &parts.headers), name.map(str::to_owned))
+            }
+        };
+        audit.note(&Answered {
+            id: &audit_id,
+            path: &percent_decoded(parts.uri.path()).unwrap_or_default(),
+            is_watch: Query::parse(parts.uri.query().unwrap_or_default()).is_watch(),
+            parts: &parts,
+            caller: asker.caller.as_ref(),
+            acting_as: asker.acting_as.as_ref(),
+            name: name.as_deref(),
+            code: answer.code(),
+            received,
+            answered: self.server.registry.clock.now(),
+        });
         answer.into_response(&parts, &audit_id)
     }
 
-    async fn handle<B>(&self, parts: &http::request::Parts, body: B) -> Result<Answer, Fault>
+    async fn handle<B>(&self, parts: &http::request::Parts, body: B, asker: &mut Asker) -> Result<Answer, Fault>
     where
         B: Body<Data = Bytes> + Send,
         B::Error: std::fmt::Display,
@@ -96,7 +133,7 @@ impl ApiService {
         let route = Route::parse(&path);
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let caller = match &self.trusted {
-            Some(caller) => self.server.security.impersonated(caller.clone(), &parts.headers)?,
+            Some(caller) => caller.clone(),
             None => {
                 self.server.security.check_origin(&parts.headers, &parts.uri)?;
                 match self
@@ -104,12 +141,21 @@ impl ApiService {
                     .security
                     .caller(&parts.headers, self.server.registry.clock.now())
                 {
-                    Ok(caller) => self.server.security.impersonated(caller, &parts.headers)?,
+                    Ok(caller) => caller,
                     // Whether it runs, and what it is, anybody may ask.
                     Err(_) if matches!(route, Route::Health(_) | Route::Version) => Caller::anonymous(),
                     Err(fault) => return Err(fault),
                 }
             }
+        };
+        let is_audited = self.server.audit.is_some();
+        asker.caller = is_audited.then(|| caller.clone());
+        let caller = match self.server.security.impersonated(&caller, &parts.headers)? {
+            Some(other) => {
+                asker.acting_as = is_audited.then(|| other.clone());
+                other
+            }
+            None => caller,
         };
         match route {
             Route::Resource(place) => {

@@ -365,7 +365,8 @@ impl Call<'_> {
             return Ok(Answer::value(201, &reviewed, self.representation(false)?.format).with_warnings(warnings));
         }
         let outcome = self.registry().create(target, &ask, object, warnings).await?;
-        self.written(target, &ask, 201, outcome).await
+        let name = object::name(&outcome.object).to_owned();
+        Ok(self.written(target, &ask, 201, outcome).await?.with_name(name))
     }
 
     async fn replace<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
@@ -479,10 +480,14 @@ impl Call<'_> {
                 map.remove("kind");
             }
         }
-        let list = json!({
+        let mut list = json!({
             "kind": &*target.resource.row.list_kind, "apiVersion": target.api_version(),
             "metadata": {"resourceVersion": revision.to_string()}, "items": items,
         });
+        // As strange as it is.
+        if target.resource.is_custom() {
+            object::set_at(&mut list, "metadata.continue", "".into());
+        }
         Ok(Answer::value(200, &list, self.representation(false)?.format))
     }
 

@@ -69,7 +69,8 @@ impl Registry {
                 ask,
             };
             let mut admitted = object.clone();
-            self.admit(&review, &mut admitted, warnings).await?;
+            // Held until the object is stored, so that nobody else is given its addresses.
+            let _reserved = self.admit(&review, &mut admitted, warnings).await?;
             Self::prepare_create(target, &mut admitted);
             self.check_create(target, &admitted, &name, warnings)?;
             self.validate(&review, Some(&admitted), warnings).await?;

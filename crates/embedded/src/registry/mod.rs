@@ -13,6 +13,7 @@ mod create;
 mod decode;
 pub(crate) mod definitions;
 mod delete;
+mod eviction;
 pub mod object;
 mod owners;
 pub(crate) mod read;

@@ -209,7 +209,8 @@ impl Registry {
             old: Some(old),
             ask,
         };
-        self.admit(&review, &mut new, warnings).await.map_err(Refused::Fault)?;
+        // Held until the object is stored, so that nobody else is given its addresses.
+        let _reserved = self.admit(&review, &mut new, warnings).await.map_err(Refused::Fault)?;
         Self::prepare_update(target, &mut new, old);
         Self::check_update(target, &new, old, warnings).map_err(Refused::Fault)?;
         fields::keep_times(old, &mut new);

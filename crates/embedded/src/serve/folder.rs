@@ -185,7 +185,7 @@ impl Folder {
     /// Writes a file whole or not at all, readable by its owner only.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), FolderError> {
         let path = self.file(name);
-        replace(&path, text.as_bytes(), 0o600).map_err(|error| unusable(&path, "written", error))
+        replace(&path, text.as_bytes(), 0o600, None).map_err(|error| unusable(&path, "written", error))
     }
 }
 
@@ -197,12 +197,18 @@ impl Drop for Folder {
     }
 }
 
-/// Puts a file in place of another in one step, so that no reader and no crash meets half of it.
-pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+/// Puts a file in place of another in one step, so that no reader and no crash meets half of it. `owner`: user and group.
+pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
-    let written = write_new(&new, bytes, mode).and_then(|()| fs::rename(&new, path));
+    let written = write_new(&new, bytes, mode).and_then(|()| {
+        if let Some((user, group)) = owner {
+            // Only root may give files away, and only root needs to.
+            let _ = std::os::unix::fs::chown(&new, Some(user), Some(group));
+        }
+        fs::rename(&new, path)
+    });
     if written.is_err() {
         let _ = fs::remove_file(&new);
     }

@@ -2,4 +2,7 @@
 
 mod garbage;
 mod namespaces;
+mod property;
+mod recorded;
+mod work;
 mod world;

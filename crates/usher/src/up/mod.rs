@@ -1,0 +1,220 @@
+//! `usher up`: a small Kubernetes and the operator in one process, for one user on one machine.
+//!
+//! [`place`] says where its data is. Order of starting: the store (whose lock says that the folder is ours), the listener,
+//! the CRDs, the operator. Stopping goes the other way: the operator's passes finish, then the API ends its watches and
+//! answers what is under way, then everything is on disk. A second Ctrl-C ends the process at once, which loses nothing
+//! that was acknowledged.
+
+mod place;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use usher_embedded::serve::kubeconfig::{Access, CONTEXT};
+use usher_embedded::{AuditOptions, Cluster, ListenOptions, Options, Storage, store};
+use usher_operator::run::{Operator, Settings};
+use usher_subnets::kinds::Pools;
+
+use crate::cluster::ClusterArgs;
+use crate::install::apply::{Applier, wait_established};
+use crate::install::objects;
+use crate::kubeconfig::Located;
+use crate::output::{self, Format, Progress};
+use crate::{Failed, WrongUsage};
+
+/// Where it is kept, and where it listens.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+It is for one user on one machine: whoever has the token may do everything, and RBAC is stored but not enforced.
+Ctrl-C stops the operator, then the API; a second Ctrl-C ends both at once. All acknowledged writes are on disk then.")]
+pub(crate) struct Args {
+    /// Folder for objects, token, keys and logs; made if it does not exist. Default: usher/default in the user's data folder
+    /// ($XDG_DATA_HOME or ~/.local/share).
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
+    data: Option<PathBuf>,
+    /// Keeps nothing: all is gone when it stops.
+    #[arg(long, conflicts_with_all = ["data", "durability"])]
+    memory: bool,
+    /// Where the API answers. Port 0: any free port.
+    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// Allows --listen on addresses that other machines can reach.
+    #[arg(long)]
+    listen_unsafe: bool,
+    /// When a write counts as done: when it is on disk, or up to 100 ms before.
+    #[arg(long, value_enum, default_value_t = Durability::Fsync)]
+    durability: Durability,
+    // The flag that all commands have, with another meaning here: it is written, not read.
+    /// Adds context `usher` to this kubeconfig, and touches nothing else in it.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    kubeconfig: Option<PathBuf>,
+    /// For tests: reads are in the audit log too.
+    #[arg(long, hide = true)]
+    audit_reads: bool,
+    /// For tests: how large the audit log may grow before the next is begun.
+    #[arg(long, hide = true, default_value_t = 10, value_name = "MEGABYTES")]
+    audit_megabytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Durability {
+    /// On disk.
+    Fsync,
+    /// On disk within 100 ms.
+    Relaxed,
+}
+
+impl Args {
+    fn storage(&self) -> Result<Storage, Failed> {
+        if self.memory {
+            return Ok(Storage::Memory);
+        }
+        let path = match &self.data {
+            Some(path) => path.clone(),
+            None => place::default_folder()?,
+        };
+        let durability = match self.durability {
+            Durability::Fsync => store::Durability::Fsync,
+            Durability::Relaxed => store::Durability::Relaxed,
+        };
+        Ok(Storage::Folder { path, durability })
+    }
+
+    fn options(&self) -> Result<Options, Failed> {
+        Ok(Options {
+            storage: self.storage()?,
+            audit: Some(AuditOptions {
+                reads: self.audit_reads,
+                file_bytes: self.audit_megabytes.max(1) * 1024 * 1024,
+            }),
+            ..Options::default()
+        })
+    }
+}
+
+pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed> {
+    if cluster.context.is_some() {
+        return Err(WrongUsage(format!(
+            "--context is of no use here: the context is always called {CONTEXT}"
+        ))
+        .into());
+    }
+    crate::operator::start_logging(false, "warn");
+    let stop = stop_on_signals()?;
+    let cluster = Cluster::start(args.options()?)?;
+    let outcome = serve(&cluster, args, stop).await;
+    cluster.stop().await;
+    outcome?;
+    output::print("Stopped.\n")
+}
+
+/// Everything that needs the store open.
+async fn serve(cluster: &Cluster, args: &Args, stop: watch::Receiver<bool>) -> Result<(), Failed> {
+    let listening = cluster
+        .listen(ListenOptions {
+            address: args.listen,
+            is_unsafe_allowed: args.listen_unsafe,
+        })
+        .await?;
+    let access = listening.access();
+    if let Some(file) = &args.kubeconfig {
+        access.add_to(file)?;
+    }
+    let kept = if args.memory {
+        "in memory, gone when this ends".to_owned()
+    } else {
+        format!("kept in {}", cluster.folder()?.display())
+    };
+    output::print(&format!("The API is at {}; objects are {kept}.\n", access.url()))?;
+    output::print("Single user, no authorization: whoever has the token in the kubeconfig may do everything.\n")?;
+    if !listening.address().ip().is_loopback() {
+        output::print("WARNING (--listen-unsafe): other machines can reach the API.\n")?;
+    }
+    let config = config(access).await?;
+    apply_crds(&config).await?;
+    let settings = Settings {
+        identity: "usher-up".to_owned(),
+        ..Settings::default()
+    };
+    let operator = Operator::new(&config, usher_subnets::kinds(Pools::default()), settings)?;
+    output::print(&format!("The operator runs: {}.\n", kinds()?.join(", ")))?;
+    output::print(&way_in(listening.kubeconfig_file(), args.kubeconfig.as_deref()))?;
+    output::print("Ready. Ctrl-C stops.\n")?;
+    operator.run(stop).await?;
+    Ok(())
+}
+
+/// What to type to get in.
+fn way_in(own: &Path, added: Option<&Path>) -> String {
+    match added {
+        Some(file) => format!(
+            "kubectl --kubeconfig {} --context {CONTEXT} get subnetpools\n",
+            place::quoted(file)
+        ),
+        None => format!("export KUBECONFIG={}\n", place::quoted(own)),
+    }
+}
+
+/// The operator asks as any client does.
+async fn config(access: &Access) -> Result<kube::Config, Failed> {
+    let kubeconfig = Kubeconfig::from_yaml(&access.kubeconfig())?;
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(config)
+}
+
+async fn apply_crds(config: &kube::Config) -> Result<(), Failed> {
+    let cluster = crate::cluster::Cluster {
+        client: usher_operator::client::reading(config, "up")?,
+        located: Located {
+            config: config.clone(),
+            source: "usher up".to_owned(),
+            user: CONTEXT.to_owned(),
+        },
+    };
+    let applier = Applier {
+        cluster: &cluster,
+        dry_run: false,
+    };
+    let progress = &mut Progress::new(Format::Text);
+    let crds = objects::crds()?;
+    for crd in &crds {
+        applier.apply(crd, progress).await?;
+    }
+    wait_established(&cluster, &crds, progress).await
+}
+
+/// What the operator looks after.
+fn kinds() -> Result<Vec<String>, Failed> {
+    let kind = |crd: &serde_json::Value| crd.pointer("/spec/names/kind")?.as_str().map(str::to_owned);
+    Ok(crate::crds::values()?.iter().filter_map(kind).collect())
+}
+
+/// Turns true at the first SIGTERM, SIGHUP or Ctrl-C; a second one ends the process.
+fn stop_on_signals() -> Result<watch::Receiver<bool>, Failed> {
+    let (stop, stopped) = watch::channel(false);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            if stop.send_replace(true) {
+                eprintln!("usher: stopped at once; what was acknowledged is on disk");
+                std::process::exit(130);
+            }
+            // The terminal may be gone.
+            let _ = output::print("Stopping: the operator first, then the API. Ctrl-C again stops at once.\n");
+        }
+    });
+    Ok(stopped)
+}
