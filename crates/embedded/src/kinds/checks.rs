@@ -127,6 +127,11 @@ pub(super) fn ip(errors: &mut Errors, path: &Path, text: &str) {
     errors.push(FieldError::invalid(path, text, words));
 }
 
+/// W1: pods and Services of an instance are on this machine, in one block 127.B.0.0/16 with B from 64 to 191.
+fn is_of_a_block(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(address) if matches!(address.octets(), [127, 64..=191, _, _]))
+}
+
 /// An address that others can reach.
 pub(super) fn endpoint_ip(errors: &mut Errors, path: &Path, text: &str) {
     let Some(address) = parse_ip(text) else {
@@ -143,7 +148,7 @@ pub(super) fn endpoint_ip(errors: &mut Errors, path: &Path, text: &str) {
     for (wrong, words) in [
         (address.is_unspecified(), format!("may not be unspecified ({text})")),
         (
-            address.is_loopback(),
+            address.is_loopback() && !is_of_a_block(address),
             "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned(),
         ),
         (

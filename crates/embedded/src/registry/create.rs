@@ -71,6 +71,9 @@ impl Registry {
             let mut admitted = object.clone();
             // Held until the object is stored, so that nobody else is given its addresses.
             let _reserved = self.admit(&review, &mut admitted, warnings).await?;
+            // A webhook may have named it otherwise.
+            let name = object::name(&admitted).to_owned();
+            let review = Review { name: &name, ..review };
             Self::prepare_create(target, &mut admitted);
             self.check_create(target, &admitted, &name, warnings)?;
             self.validate(&review, Some(&admitted), warnings).await?;
