@@ -130,11 +130,13 @@ impl Call<'_> {
             return Err(nothing());
         }
         if !place.subresource.is_empty() && !crate::kinds::has_subresource(&resource.row, version, place.subresource) {
-            return Err(if resource.is_custom() && matches!(place.subresource, "status" | "scale") {
-                Fault::not_found(&resource.row.resource(), place.name)
-            } else {
-                nothing()
-            });
+            return Err(
+                if resource.is_custom() && matches!(place.subresource, "status" | "scale") {
+                    Fault::not_found(&resource.row.resource(), place.name)
+                } else {
+                    nothing()
+                },
+            );
         }
         Ok(Target {
             version: version.clone(),

@@ -105,7 +105,9 @@ pub(super) fn check_spec(errors: &mut Errors, spec: &Value, path: &Path) {
     }
     if let (Some(old), Some(new)) = (given(spec, "dataSource"), given(spec, "dataSourceRef")) {
         let words = if text(new, "namespace").is_empty() {
-            let differs = ["apiGroup", "kind", "name"].iter().any(|field| old.get(field) != new.get(field));
+            let differs = ["apiGroup", "kind", "name"]
+                .iter()
+                .any(|field| old.get(field) != new.get(field));
             differs.then_some("must match dataSourceRef")
         } else {
             Some("may not be specified when dataSourceRef.namespace is specified")
@@ -181,7 +183,11 @@ fn check_update(new: &Value, old: &Value) -> Vec<FieldError> {
         if let (Some(slot), false) = (now.pointer_mut(STORAGE), old_size.is_null()) {
             *slot = old_size.clone();
         }
-        set(&mut now, "volumeAttributesClassName", at(&before, "/volumeAttributesClassName"));
+        set(
+            &mut now,
+            "volumeAttributesClassName",
+            at(&before, "/volumeAttributesClassName"),
+        );
     }
     if !same(&now, &before) {
         errors.push(FieldError::forbidden(
@@ -196,7 +202,10 @@ fn check_update(new: &Value, old: &Value) -> Vec<FieldError> {
     if let (Some(size), Some(old_size)) = (Quantity::of(&size), Quantity::of(&old_size))
         && size < old_size
     {
-        let given_size = old.pointer("/status/capacity/storage").and_then(Quantity::of).unwrap_or(Quantity::ZERO);
+        let given_size = old
+            .pointer("/status/capacity/storage")
+            .and_then(Quantity::of)
+            .unwrap_or(Quantity::ZERO);
         if size <= given_size {
             errors.push(FieldError::forbidden(
                 &Path::new("spec.resources.requests.storage"),
@@ -235,7 +244,11 @@ fn check_status(new: &Value, _: &Value) -> Vec<FieldError> {
     for (name, amount) in entries(status, "capacity") {
         let path = Path::new("status.capacity").key(name);
         if Quantity::of(amount).is_some_and(Quantity::is_negative) {
-            errors.push(FieldError::invalid(&path, amount.clone(), "must be a valid resource quantity"));
+            errors.push(FieldError::invalid(
+                &path,
+                amount.clone(),
+                "must be a valid resource quantity",
+            ));
         }
     }
     for (name, amount) in entries(status, "allocatedResources") {

@@ -62,7 +62,10 @@ fn check(deployment: &Value) -> Vec<FieldError> {
     let template = at(spec, "/template");
     let before = errors.len();
     check_template(&mut errors, spec, template, "deployment", &path);
-    let unread = errors.iter().skip(before).any(|error| error.detail == "invalid label selector");
+    let unread = errors
+        .iter()
+        .skip(before)
+        .any(|error| error.detail == "invalid label selector");
     if !unread {
         check_runs_always(&mut errors, template, "ReplicaSet", &path);
     }
@@ -96,10 +99,7 @@ fn check_strategy(errors: &mut Errors, strategy: &Value, path: &Path) {
         "RollingUpdate" => {
             let path = path.field("rollingUpdate");
             let Some(rolling) = rolling else {
-                errors.push(FieldError::required(
-                    &path,
-                    "this should be defaulted and never be nil",
-                ));
+                errors.push(FieldError::required(&path, "this should be defaulted and never be nil"));
                 return;
             };
             let (down, up) = (at(rolling, "/maxUnavailable"), at(rolling, "/maxSurge"));

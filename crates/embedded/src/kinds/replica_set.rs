@@ -52,7 +52,10 @@ fn check(set: &Value) -> Vec<FieldError> {
     let before = errors.len();
     // The reference calls this one a deployment, too.
     check_template(&mut errors, spec, template, "deployment", &path);
-    let unread = errors.iter().skip(before).any(|error| error.detail == "invalid label selector");
+    let unread = errors
+        .iter()
+        .skip(before)
+        .any(|error| error.detail == "invalid label selector");
     if !unread {
         check_runs_always(&mut errors, template, "ReplicaSet", &path);
     }

@@ -33,7 +33,9 @@ pub static RULES: BuiltIn = BuiltIn {
     check,
     check_update,
     fields: &[
-        ("spec.clusterIP", |service| text_at(service, "/spec/clusterIP").to_owned()),
+        ("spec.clusterIP", |service| {
+            text_at(service, "/spec/clusterIP").to_owned()
+        }),
         ("spec.type", |service| text_at(service, "/spec/type").to_owned()),
     ],
     has_generation: false,
@@ -126,7 +128,9 @@ fn on_update(new: &mut Value, old: &Value) {
         }
         return;
     }
-    if text(before, "type") != "ExternalName" && text(spec, "clusterIP").is_empty() && list(spec, "clusterIPs").is_empty()
+    if text(before, "type") != "ExternalName"
+        && text(spec, "clusterIP").is_empty()
+        && list(spec, "clusterIPs").is_empty()
     {
         keep(spec, before, "clusterIP");
         keep(spec, before, "clusterIPs");
@@ -158,7 +162,9 @@ fn keep_node_ports(spec: &mut Value, before: &Value) {
         .collect();
     for port in list_mut(spec, "ports") {
         let (protocol, number) = (text(port, "protocol").to_owned(), integer(port, "port").unwrap_or(0));
-        let found = old.iter().find(|(kind, port, node)| *kind == protocol && *port == number && *node != 0);
+        let found = old
+            .iter()
+            .find(|(kind, port, node)| *kind == protocol && *port == number && *node != 0);
         if let Some((_, _, node)) = found {
             default_if_empty(port, "nodePort", *node);
         }
@@ -194,7 +200,10 @@ fn check(service: &Value) -> Vec<FieldError> {
         check_cluster_ips(&mut errors, spec, &path);
     }
     for (index, address) in list(spec, "externalIPs").iter().enumerate() {
-        let (path, address) = (path.field("externalIPs").index(index), address.as_str().unwrap_or_default());
+        let (path, address) = (
+            path.field("externalIPs").index(index),
+            address.as_str().unwrap_or_default(),
+        );
         match parse_ip(address) {
             Some(_) => endpoint_ip(&mut errors, &path, address),
             None => ip(&mut errors, &path, address),
@@ -260,10 +269,15 @@ fn check_affinity(errors: &mut Errors, spec: &Value, path: &Path) {
         &["ClientIP", "None"],
     );
     if text(spec, "sessionAffinity") == "ClientIP" {
-        let seconds = at(spec, "/sessionAffinityConfig/clientIP/timeoutSeconds").as_i64().unwrap_or(0);
+        let seconds = at(spec, "/sessionAffinityConfig/clientIP/timeoutSeconds")
+            .as_i64()
+            .unwrap_or(0);
         if seconds <= 0 || seconds > MOST_AFFINITY_SECONDS {
             errors.push(FieldError::invalid(
-                &path.field("sessionAffinityConfig").field("clientIP").field("timeoutSeconds"),
+                &path
+                    .field("sessionAffinityConfig")
+                    .field("clientIP")
+                    .field("timeoutSeconds"),
                 seconds,
                 format!("must be greater than 0 and less than {MOST_AFFINITY_SECONDS}"),
             ));
@@ -272,7 +286,11 @@ fn check_affinity(errors: &mut Errors, spec: &Value, path: &Path) {
 }
 
 fn check_cluster_ips(errors: &mut Errors, spec: &Value, path: &Path) {
-    let (first, all, list_path) = (text(spec, "clusterIP"), list(spec, "clusterIPs"), path.field("clusterIPs"));
+    let (first, all, list_path) = (
+        text(spec, "clusterIP"),
+        list(spec, "clusterIPs"),
+        path.field("clusterIPs"),
+    );
     if first.is_empty() {
         if !all.is_empty() {
             errors.push(FieldError::invalid(
@@ -433,7 +451,12 @@ fn check_traffic(errors: &mut Errors, spec: &Value, path: &Path) {
         if policy.is_empty() {
             errors.push(FieldError::required(&policy_path, ""));
         } else {
-            among(errors, &policy_path, spec.get("externalTrafficPolicy"), &["Cluster", "Local"]);
+            among(
+                errors,
+                &policy_path,
+                spec.get("externalTrafficPolicy"),
+                &["Cluster", "Local"],
+            );
         }
     } else if !policy.is_empty() {
         errors.push(FieldError::invalid(

@@ -55,7 +55,10 @@ fn default(set: &mut Value) {
             default_to(strategy, "rollingUpdate", json!({}));
         }
         let rolls = text(strategy, "type") == "RollingUpdate";
-        if let Some(rolling) = strategy.get_mut("rollingUpdate").filter(|rolling| rolls && rolling.is_object()) {
+        if let Some(rolling) = strategy
+            .get_mut("rollingUpdate")
+            .filter(|rolling| rolls && rolling.is_object())
+        {
             default_to(rolling, "partition", 0);
         }
     }
@@ -146,7 +149,10 @@ fn check_strategy(errors: &mut Errors, strategy: &Value, path: &Path) {
         ("OnDelete", Some(rolling)) => {
             let shown = go_struct(
                 rolling,
-                &[("Partition", "partition", "0"), ("MaxUnavailable", "maxUnavailable", "null")],
+                &[
+                    ("Partition", "partition", "0"),
+                    ("MaxUnavailable", "maxUnavailable", "null"),
+                ],
             );
             errors.push(about_struct(
                 Wrong::Invalid,
@@ -217,7 +223,12 @@ fn check_status(new: &Value, old: &Value) -> Vec<FieldError> {
             "observedGeneration",
             "collisionCount",
         ],
-        &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+        &[
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+        ],
         "status.readyReplicas",
         &Path::new("status"),
     );

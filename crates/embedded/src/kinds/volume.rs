@@ -83,7 +83,10 @@ fn check(volume: &Value) -> Vec<FieldError> {
         VOLUME_MODES,
     );
     if given(spec, "volumeAttributesClassName").is_some() {
-        let (path, class) = (path.field("volumeAttributesClassName"), text(spec, "volumeAttributesClassName"));
+        let (path, class) = (
+            path.field("volumeAttributesClassName"),
+            text(spec, "volumeAttributesClassName"),
+        );
         if class.is_empty() {
             errors.push(FieldError::required(&path, "an empty string is disallowed"));
         } else {

@@ -99,7 +99,8 @@ pub(super) fn check_volumes<'a>(errors: &mut Errors, volumes: &'a [Value], pod: 
         }
         errors.extend(found);
         let claim = text(at(volume, "/persistentVolumeClaim"), "claimName");
-        let made = |volume: &Value| given(volume, "ephemeral").is_some() && format!("{pod}-{}", text(volume, "name")) == claim;
+        let made =
+            |volume: &Value| given(volume, "ephemeral").is_some() && format!("{pod}-{}", text(volume, "name")) == claim;
         if !pod.is_empty() && !claim.is_empty() && volumes.iter().any(made) {
             errors.push(FieldError::invalid(
                 &path.field("persistentVolumeClaim").field("claimName"),
@@ -172,7 +173,10 @@ fn check_source(errors: &mut Errors, field: &str, source: &Value, path: &Path) {
             if let Some(secret) = given(source, "nodePublishSecretRef") {
                 let name = text(secret, "name");
                 if name.is_empty() {
-                    errors.push(FieldError::required(&path.field("nodePublishSecretRef").field("name"), ""));
+                    errors.push(FieldError::required(
+                        &path.field("nodePublishSecretRef").field("name"),
+                        "",
+                    ));
                 } else {
                     dns_subdomain(errors, &path.field("name"), name);
                 }
@@ -414,7 +418,10 @@ fn check_projections(errors: &mut Errors, sources: &[Value], path: &Path) {
             let here = here.field("clusterTrustBundle");
             require(errors, bundle, "path", &here);
             not_reserved(errors, text(bundle, "path"), &here.field("path"));
-            errors.extend(check_selector(at(bundle, "/labelSelector"), &here.field("labelSelector")));
+            errors.extend(check_selector(
+                at(bundle, "/labelSelector"),
+                &here.field("labelSelector"),
+            ));
         }
         if count > 1 {
             errors.push(FieldError::forbidden(

@@ -25,9 +25,16 @@ pub(super) fn check_template(errors: &mut Errors, spec: &Value, template: &Value
             ));
         }
     }
-    let bad = errors.iter().skip(before).any(|error| error.path.as_str().contains(".matchExpressions["));
+    let bad = errors
+        .iter()
+        .skip(before)
+        .any(|error| error.path.as_str().contains(".matchExpressions["));
     if bad {
-        let words = if kind == "statefulset" { "" } else { "invalid label selector" };
+        let words = if kind == "statefulset" {
+            ""
+        } else {
+            "invalid label selector"
+        };
         errors.push(FieldError::invalid(&selector_path, selector.clone(), words));
         return;
     }

@@ -171,7 +171,8 @@ impl Registry {
         }
         let finalizers = finalizers_for(options, old);
         object::set_finalizers(&mut new, finalizers);
-        let holds = target.is_definition() || object::has_finalizers(&new) || (is_namespace && !Self::may_go(target, old));
+        let holds =
+            target.is_definition() || object::has_finalizers(&new) || (is_namespace && !Self::may_go(target, old));
         let is_repeated = object::is_deleting(old) && grace(old) == 0;
         if !holds && graceful == 0 && (!is_pod || is_repeated) {
             return Doom::Now;
@@ -274,7 +275,9 @@ fn doomed_definition(mut definition: Value, now: Timestamp) -> Value {
     }
     object::set_finalizers(&mut definition, finalizers);
     object::meta_mut(&mut definition).insert("deletionTimestamp".to_owned(), object::time(now));
-    let status = object::as_map(&mut definition).entry("status").or_insert_with(|| json!({}));
+    let status = object::as_map(&mut definition)
+        .entry("status")
+        .or_insert_with(|| json!({}));
     put_condition(
         status,
         json!({"type": "Terminating", "status": "True", "lastTransitionTime": object::time(now),

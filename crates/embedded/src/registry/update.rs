@@ -162,9 +162,8 @@ impl Registry {
         if made.is_tracked {
             let uid = object::text(&made.object, "uid");
             if !uid.is_empty() {
-                let why = format!(
-                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-                );
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
                 return Err(Fault::conflict(&target.plural(), &target.name, &why));
             }
             let mut object = made.object;

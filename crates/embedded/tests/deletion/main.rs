@@ -1,5 +1,7 @@
 //! Deletion: what goes with what, in which order, and what stays (C1, O12 to O15, D6).
 
+mod definitions;
+mod events;
 mod garbage;
 mod namespaces;
 mod property;

@@ -44,7 +44,11 @@ pub(super) fn check_containers(errors: &mut Errors, around: &Around<'_>, path: &
         let path = path.index(index);
         check_common(errors, container, around, &path);
         let name = text(container, "name");
-        if containers.iter().take(index).any(|earlier| text(earlier, "name") == name) {
+        if containers
+            .iter()
+            .take(index)
+            .any(|earlier| text(earlier, "name") == name)
+        {
             errors.push(FieldError::duplicate(&path.field("name"), name));
         }
         check_lifecycle(errors, container, around.grace(), around.os(), &path);
@@ -118,10 +122,20 @@ fn check_common(errors: &mut Errors, container: &Value, around: &Around<'_>, pat
         &["Always", "IfNotPresent", "Never"],
         path,
     );
-    check_resources(errors, at(container, "/resources"), &around.claims, &path.field("resources"));
+    check_resources(
+        errors,
+        at(container, "/resources"),
+        &around.claims,
+        &path.field("resources"),
+    );
     check_resize(errors, container, around, &path.field("resizePolicy"));
     let host_users = truth(around.spec, "hostUsers") != Some(false);
-    check_container_security(errors, at(container, "/securityContext"), host_users, &path.field("securityContext"));
+    check_container_security(
+        errors,
+        at(container, "/securityContext"),
+        host_users,
+        &path.field("securityContext"),
+    );
 }
 
 /// A word of a closed set that must be there.
@@ -179,7 +193,11 @@ fn check_resize(errors: &mut Errors, container: &Value, around: &Around<'_>, pat
     let policies = list(container, "resizePolicy");
     for (index, policy) in policies.iter().enumerate() {
         let (name, restart) = (text(policy, "resourceName"), text(policy, "restartPolicy"));
-        if policies.iter().take(index).any(|earlier| text(earlier, "resourceName") == name) {
+        if policies
+            .iter()
+            .take(index)
+            .any(|earlier| text(earlier, "resourceName") == name)
+        {
             errors.push(FieldError::duplicate(&path.index(index), name));
         }
         for (value, words) in [

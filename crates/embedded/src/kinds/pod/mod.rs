@@ -32,8 +32,12 @@ pub static RULES: BuiltIn = BuiltIn {
     warn: |pod, _| warnings::of_spec(at(pod, "/spec"), &Path::new("spec")),
     fields: &[
         ("spec.nodeName", |pod| text_at(pod, "/spec/nodeName").to_owned()),
-        ("spec.restartPolicy", |pod| text_at(pod, "/spec/restartPolicy").to_owned()),
-        ("spec.schedulerName", |pod| text_at(pod, "/spec/schedulerName").to_owned()),
+        ("spec.restartPolicy", |pod| {
+            text_at(pod, "/spec/restartPolicy").to_owned()
+        }),
+        ("spec.schedulerName", |pod| {
+            text_at(pod, "/spec/schedulerName").to_owned()
+        }),
         ("spec.serviceAccountName", |pod| {
             text_at(pod, "/spec/serviceAccountName").to_owned()
         }),
@@ -43,7 +47,12 @@ pub static RULES: BuiltIn = BuiltIn {
         ("status.phase", |pod| text_at(pod, "/status/phase").to_owned()),
         ("status.podIP", |pod| {
             let first = text_at(pod, "/status/podIPs/0/ip");
-            if first.is_empty() { text_at(pod, "/status/podIP") } else { first }.to_owned()
+            if first.is_empty() {
+                text_at(pod, "/status/podIP")
+            } else {
+                first
+            }
+            .to_owned()
         }),
         ("status.nominatedNodeName", |pod| {
             text_at(pod, "/status/nominatedNodeName").to_owned()
@@ -87,9 +96,11 @@ pub fn quality(spec: &Value) -> &'static str {
         containers().collect()
     };
     let named = |holder: &Value| {
-        ["limits", "requests"]
-            .iter()
-            .any(|field| ["cpu", "memory"].iter().any(|name| positive(holder, field, name).is_some()))
+        ["limits", "requests"].iter().any(|field| {
+            ["cpu", "memory"]
+                .iter()
+                .any(|name| positive(holder, field, name).is_some())
+        })
     };
     let whole = |holder: &Value| {
         ["cpu", "memory"].iter().all(|name| {
@@ -143,11 +154,7 @@ fn check_annotations(errors: &mut Errors, meta: &Value, path: &Path) {
         let value = value.as_str().unwrap_or_default();
         let canonical = value.parse::<i32>().is_ok_and(|number| number.to_string() == value);
         if !canonical {
-            errors.push(FieldError::invalid(
-                &path.key(key),
-                value,
-                "must be a 32bit integer",
-            ));
+            errors.push(FieldError::invalid(&path.key(key), value, "must be a 32bit integer"));
         }
     }
 }

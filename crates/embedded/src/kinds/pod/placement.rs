@@ -130,6 +130,9 @@ pub(super) fn check_spreading(errors: &mut Errors, constraints: &[Value], path: 
             among(errors, &path.field(field), constraint.get(field), &["Honor", "Ignore"]);
         }
         check_label_keys(errors, constraint, "matchLabelKeys", &path.field("matchLabelKeys"));
-        errors.extend(check_selector(at(constraint, "/labelSelector"), &path.field("labelSelector")));
+        errors.extend(check_selector(
+            at(constraint, "/labelSelector"),
+            &path.field("labelSelector"),
+        ));
     }
 }

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::fault::{FieldError, Path};
 use crate::kinds::checks::{Errors, not_negative, port_number_or_name};
-use crate::kinds::names;
 use crate::kinds::metadata::invalid;
+use crate::kinds::names;
 use crate::kinds::reading::{at, given, integer, list, text};
 
 /// Liveness, readiness and startup probe of a container. `grace` is the pod's grace period in seconds.
@@ -59,7 +59,13 @@ pub(super) fn check_lifecycle(errors: &mut Errors, container: &Value, grace: Opt
     let path = path.field("lifecycle");
     for field in ["postStart", "preStop"] {
         if let Some(hook) = given(lifecycle, field) {
-            check_handler(errors, hook, &["exec", "httpGet", "tcpSocket", "sleep"], grace, &path.field(field));
+            check_handler(
+                errors,
+                hook,
+                &["exec", "httpGet", "tcpSocket", "sleep"],
+                grace,
+                &path.field(field),
+            );
         }
     }
     if given(lifecycle, "stopSignal").is_some() && os.is_empty() {

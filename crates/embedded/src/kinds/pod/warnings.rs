@@ -32,7 +32,10 @@ fn of_container(warnings: &mut Vec<String>, container: &Value, path: &Path) {
     let variables = list(container, "env");
     for (index, variable) in variables.iter().enumerate() {
         let name = text(variable, "name");
-        let hidden = variables.iter().take(index).any(|earlier| text(earlier, "name") == name);
+        let hidden = variables
+            .iter()
+            .take(index)
+            .any(|earlier| text(earlier, "name") == name);
         // `$(NAME)` in a value may well mean the one before.
         let refers = text(variable, "value").contains(&format!("$({name})"));
         if hidden && !refers {
