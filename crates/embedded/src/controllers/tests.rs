@@ -187,6 +187,14 @@ fn state(manual: &Manual) -> BTreeMap<String, Value> {
         .collect()
 }
 
+fn same(is: &BTreeMap<String, Value>, wanted: &BTreeMap<String, Value>, when: &str) {
+    let keys = |state: &BTreeMap<String, Value>| state.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(is), keys(wanted), "{when}");
+    for (key, wanted) in wanted {
+        assert_eq!(&is[key], wanted, "{when}: {key}");
+    }
+}
+
 fn settle(manual: &mut Manual) {
     manual.settle().now_or_never().unwrap();
 }
@@ -206,7 +214,7 @@ fn e3_controllers_killed_after_any_write_leave_what_the_others_finish() {
     settle(&mut manual);
     let end = state(&manual);
     let snapshots = hook.taken();
-    assert!(snapshots.len() > 30, "{} writes", snapshots.len());
+    assert!(snapshots.len() >= 25, "{} writes", snapshots.len());
     let names: Vec<&str> = end
         .keys()
         .filter_map(|key| key.strip_prefix("core/configmaps/"))
@@ -228,7 +236,7 @@ fn e3_controllers_killed_after_any_write_leave_what_the_others_finish() {
     for (number, snapshot) in snapshots.iter().enumerate() {
         kill(&mut manual, snapshot);
         settle(&mut manual);
-        assert_eq!(state(&manual), end, "killed after write {number}");
+        same(&state(&manual), &end, &format!("killed after write {number}"));
     }
 }
 
@@ -251,6 +259,6 @@ fn e3_controllers_killed_after_every_write_still_come_to_the_end() {
         kills += 1;
         assert!(kills < 500, "it never ends");
     }
-    assert!(kills > 30, "{kills} writes");
-    assert_eq!(state(&manual), end);
+    assert!(kills >= 25, "{kills} writes");
+    same(&state(&manual), &end, "killed after every write");
 }
