@@ -64,6 +64,12 @@ fn d6_a_definition_waits_for_an_instance_that_is_held() {
     assert_eq!(condition["reason"], "InstanceDeletionInProgress");
     assert_eq!(condition["message"], "CustomResource deletion is in progress");
     assert_eq!(world.names(WIDGETS), ["a"]);
+    let (code, refused) = world.ask("POST", WIDGETS, Some(&widget("late", json!({}))));
+    assert_eq!(code, 403);
+    assert_eq!(
+        refused["message"],
+        "widgets.example.com \"late\" is forbidden: create not allowed while custom resource definition is terminating"
+    );
     world.patch(&format!("{WIDGETS}/a"), &json!({"metadata": {"finalizers": null}}));
     world.settle();
     assert_eq!(world.get(DEFINITION), None);

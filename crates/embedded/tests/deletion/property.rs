@@ -44,7 +44,7 @@ fn script() -> impl Strategy<Value = Script> {
 #[derive(Debug, Clone, Default)]
 struct Model {
     alive: BTreeSet<usize>,
-    references: BTreeMap<usize, Vec<(Result<usize, ()>, Option<bool>)>>,
+    references: BTreeMap<usize, Vec<Result<usize, ()>>>,
 }
 
 impl Model {
@@ -59,7 +59,7 @@ impl Model {
                 .copied()
                 .filter(|from| {
                     let references = self.references.get(from).map(Vec::as_slice).unwrap_or_default();
-                    !references.is_empty() && !references.iter().any(|(to, _)| is_there(*from, to))
+                    !references.is_empty() && !references.iter().any(|to| is_there(*from, to))
                 })
                 .collect();
             if doomed.is_empty() {
@@ -72,7 +72,7 @@ impl Model {
         // Whoever has an owner left forgets those that are lost.
         let alive = &self.alive;
         for (from, references) in &mut self.references {
-            references.retain(|(to, _)| to.is_ok_and(|to| alive.contains(&to) && places[to] == places[*from]));
+            references.retain(|to| to.is_ok_and(|to| alive.contains(&to) && places[to] == places[*from]));
         }
     }
 
@@ -80,7 +80,7 @@ impl Model {
         self.alive.remove(&object);
         if orphan {
             for references in self.references.values_mut() {
-                references.retain(|(to, _)| *to != Ok(object));
+                references.retain(|to| *to != Ok(object));
             }
         }
     }
@@ -139,7 +139,7 @@ fn play(script: &Script, restarts: bool) -> Result<(), TestCaseError> {
                 reference["blockOwnerDeletion"] = block.into();
             }
             references.push(reference);
-            model.references.entry(from).or_default().push((edge.to, edge.block));
+            model.references.entry(from).or_default().push(edge.to);
         }
         if !references.is_empty() {
             world.patch(
@@ -148,7 +148,7 @@ fn play(script: &Script, restarts: bool) -> Result<(), TestCaseError> {
             );
         }
     }
-    let mut check = |world: &mut World, model: &mut Model| {
+    let check = |world: &mut World, model: &mut Model| {
         if restarts {
             world.manual.restart_controllers();
         }
@@ -159,7 +159,7 @@ fn play(script: &Script, restarts: bool) -> Result<(), TestCaseError> {
             .iter()
             .map(|object| {
                 let references = model.references.get(object).map(Vec::as_slice).unwrap_or_default();
-                (*object, references.iter().map(|(to, _)| *to).collect())
+                (*object, references.to_vec())
             })
             .collect();
         prop_assert_eq!(state(world, script, &uids), wanted);
