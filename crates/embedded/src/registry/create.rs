@@ -61,6 +61,10 @@ impl Registry {
                 object::meta_mut(&mut object).insert("name".to_owned(), self.generated(base).into());
             }
             let name = object::name(&object).to_owned();
+            if target.resource.closing {
+                let why = "create not allowed while custom resource definition is terminating";
+                return Err(Fault::forbidden(&target.plural(), &name, why));
+            }
             let review = Review {
                 operation: Operation::Create,
                 target,
