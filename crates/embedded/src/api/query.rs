@@ -3,11 +3,11 @@
 use serde_json::{Map, Value};
 
 use crate::fault::{Fault, FieldError, Path, Subject};
-use crate::registry::DeleteOptions;
 use crate::registry::ask::FieldValidation;
 use crate::registry::read::{ListOptions, Selection};
 use crate::registry::select::{FieldSelector, LabelSelector};
 use crate::registry::watch::WatchOptions;
+use crate::registry::{DeleteOptions, LogOptions};
 
 /// Pairs in the order given; of a name given twice the first counts.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +85,19 @@ impl Query {
             initial_events: self.find("sendInitialEvents").map(|_| self.flag("sendInitialEvents")),
             timeout_seconds: timeout.and_then(|seconds| u64::try_from(seconds).ok()),
         })
+    }
+
+    pub(crate) fn log_options(&self) -> Result<LogOptions, Fault> {
+        let mut options = LogOptions {
+            container: self.get("container").to_owned(),
+            ..LogOptions::default()
+        };
+        for name in ["tailLines", "sinceSeconds", "limitBytes"] {
+            if let Some(number) = self.number(name)? {
+                options.numbers.push((name, number));
+            }
+        }
+        Ok(options)
     }
 
     /// `dryRun` and `fieldValidation` for a write whose options are called `options` (`CreateOptions`, …).

@@ -77,6 +77,10 @@ impl Call<'_> {
                 self.delete_collection(target, body).await
             }
             (&Method::DELETE, None) if !is_collection => self.delete(target, body).await,
+            (&Method::GET, Some("log")) => {
+                self.registry().log(target, &self.query.log_options()?)?;
+                Ok(Answer::nothing(204))
+            }
             (&Method::GET, Some("scale")) => {
                 let scale = self.registry().get_scale(target)?;
                 Ok(Answer::value(200, &scale, self.representation(false)?.format))
@@ -520,7 +524,7 @@ impl Call<'_> {
         let format = self.representation(false)?.format;
         let value = match subresource {
             "token" => self.server.token(target, body)?,
-            "binding" => self.registry().bind(target, ask, &body).await?,
+            "binding" => self.registry().bind(target, &body).await?,
             "eviction" => self.registry().evict(target, ask, &body).await?,
             _ => return Err(self.not_allowed()),
         };

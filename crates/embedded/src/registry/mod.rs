@@ -14,6 +14,7 @@ mod decode;
 pub(crate) mod definitions;
 mod delete;
 mod eviction;
+mod logs;
 pub mod object;
 mod owners;
 pub(crate) mod read;
@@ -39,6 +40,7 @@ use crate::schema;
 use crate::store::{self, Change, Entry, Expect, Key, ReadError, Revision, Store, Write, WriteError};
 
 pub(crate) use delete::DeleteOptions;
+pub(crate) use logs::LogOptions;
 pub(crate) use update::Patch;
 
 /// How often a write that named no revision is tried again when somebody was faster (O10).

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::fault::{Fault, FieldError, Path};
-use crate::registry::ask::{Ask, Outcome, Target};
-use crate::registry::{Patch, Registry, object};
+use crate::fault::{Fault, FieldError, Path, Subject, quote};
+use crate::registry::ask::{Outcome, Target};
+use crate::registry::{Registry, object};
 
 impl Registry {
     /// POST of `pods/NAME/binding`: the pod goes to a node, once.
-    pub(crate) async fn bind(&self, target: &Target, ask: &Ask, binding: &Value) -> Result<Value, Fault> {
+    pub(crate) async fn bind(&self, target: &Target, binding: &Value) -> Result<Value, Fault> {
         let node = object::at(binding, "target.name")
             .and_then(Value::as_str)
             .unwrap_or_default();
@@ -32,19 +32,25 @@ impl Registry {
         let bound = object::at(&pod, "spec.nodeName")
             .and_then(Value::as_str)
             .unwrap_or_default();
+        let refused = |why: &str| {
+            let subject = Subject {
+                group: String::new(),
+                kind: "pods/binding".to_owned(),
+            };
+            Fault::conflict(&subject, &target.name, why)
+        };
         if !bound.is_empty() {
-            return Err(Fault::conflict(
-                &crate::fault::Subject {
-                    group: String::new(),
-                    kind: "pods/binding".to_owned(),
-                },
-                &target.name,
-                &format!(
-                    "pod {} is already assigned to node {}",
-                    target.name,
-                    crate::fault::quote(bound)
-                ),
-            ));
+            let why = format!("pod {} is already assigned to node {}", target.name, quote(bound));
+            return Err(refused(&why));
+        }
+        let is_gated = object::at(&pod, "spec.schedulingGates")
+            .and_then(Value::as_array)
+            .is_some_and(|gates| !gates.is_empty());
+        if is_gated {
+            return Err(refused(&format!(
+                "pod {} has non-empty .spec.schedulingGates",
+                target.name
+            )));
         }
         let mut new = pod.clone();
         object::set_at(&mut new, "spec.nodeName", node.into());
@@ -64,7 +70,6 @@ impl Registry {
                 into.insert(key.clone(), value.clone());
             }
         }
-        let _ = ask;
         self.write_direct(&whole, &entry, &new).await?;
         Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
     }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use usher_subnets::api::{Subnet, SubnetPhase};
 
 use super::by_hand::is;
-use crate::support::plane::left_out;
 use crate::support::invariants::net;
+use crate::support::plane::left_out;
 use crate::support::world::eventually;
 use crate::support::{Chance, Now, World};
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::definitions::referred;
 use crate::schema::{Additional, ListType, Schema, Type};
@@ -56,6 +56,12 @@ fn describe<'a>(value: &mut Map<String, Value>, schema: &'a Schema, ahead: &mut 
     }
     if let Some(name) = target(value) {
         ahead.push((name, schema));
+        // Beside a reference nothing else is read: what has a default refers by way of allOf.
+        if value.contains_key("default")
+            && let Some(reference) = value.remove("$ref")
+        {
+            value.insert("allOf".into(), json!([{"$ref": reference}]));
+        }
         return;
     }
     if schema.kind == Some(Type::Array) {

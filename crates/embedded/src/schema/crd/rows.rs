@@ -42,6 +42,23 @@ pub fn rows_of(crd: &Value) -> Result<Row, Vec<FieldError>> {
         return Err(errors);
     }
     rows.sort_by_key(|version| std::cmp::Reverse(priority(&version.name)));
+    // A warning of our own making says what to use instead.
+    let group_and_kind = (text(spec, "group"), text(names, "kind"));
+    let better = rows
+        .iter()
+        .find(|version| version.served && version.deprecated.is_none())
+        .map(|version| format!("{}/{} {}", group_and_kind.0, version.name, group_and_kind.1));
+    for version in &mut rows {
+        let own = format!(
+            "{}/{} {} is deprecated",
+            group_and_kind.0, version.name, group_and_kind.1
+        );
+        if version.deprecated.as_deref() == Some(own.as_str())
+            && let Some(better) = &better
+        {
+            version.deprecated = Some(format!("{own}; use {better}").into());
+        }
+    }
     Ok(Row {
         group: Arc::from(text(spec, "group")),
         kind: word("kind"),

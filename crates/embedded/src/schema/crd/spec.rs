@@ -18,7 +18,9 @@ pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
     let empty_names = Map::new();
     let own_names = spec.get("names").and_then(Value::as_object).unwrap_or(&empty_names);
     let path = Path::new("spec");
-    check_name(new, spec, own_names, errors);
+    if old.is_none() {
+        check_name(new, spec, own_names, errors);
+    }
     check_group_and_scope(spec, &path, errors);
     check_versions(spec, &path, errors);
     check_names(own_names, &path.field("names"), errors);
