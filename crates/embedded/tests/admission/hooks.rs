@@ -505,3 +505,82 @@ async fn the_older_version_of_reviews_is_spoken_to_those_who_know_no_other() {
     let made = world.post(MAPS, map("m")).await.ok();
     assert_eq!(made["data"]["x"], "y");
 }
+
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+/// A kind with two served versions, of which the first is stored.
+async fn define(world: &World) {
+    let version = |name: &str, storage: bool| {
+        json!({"name": name, "served": true, "storage": storage, "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {
+                "size": {"type": "integer", "default": 3, "maximum": 9}, "colour": {"type": "string", "default": "red"}}},
+            "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+        }}}})
+    };
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [version("v1", true), version("v1beta1", false)]}});
+    let made = world
+        .post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        .await;
+    made.ok();
+    // Served as soon as it was answered (A3).
+    world.get(WIDGETS).await.ok();
+}
+
+fn widget(version: &str, spec: Value) -> Value {
+    json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget", "metadata": {"name": "w"}, "spec": spec})
+}
+
+#[tokio::test]
+async fn custom_resources_are_shown_in_the_version_that_the_rule_names_and_checked_after() {
+    let world = World::new();
+    let asked = respond(&world, "h", |request| {
+        match request["object"]["spec"]["colour"].as_str() {
+            Some("red") => patch(
+                &json!([{"op": "remove", "path": "/spec/size"}, {"op": "replace", "path": "/spec/colour", "value": "blue"}]),
+            ),
+            Some("huge") => patch(&json!([{"op": "replace", "path": "/spec/size", "value": 10}])),
+            _ => json!({"allowed": true}),
+        }
+    });
+    let rules = json!([{"apiGroups": ["example.com"], "apiVersions": ["v1beta1"], "resources": ["widgets", "widgets/status"], "operations": ["*"]}]);
+    world.hook("Mutating", "h", json!({"rules": rules})).await.ok();
+    define(&world).await;
+    assert_eq!(count(&asked), 0, "never about definitions");
+    let made = world.post(WIDGETS, widget("v1", json!({"size": 5}))).await.ok();
+    let seen = asked.lock().unwrap()[0].clone();
+    assert_eq!(seen["object"]["apiVersion"], "example.com/v1beta1");
+    assert_eq!(
+        (&seen["kind"]["version"], &seen["requestKind"]["version"]),
+        (&json!("v1beta1"), &json!("v1"))
+    );
+    // Defaulted again, in the version of the request.
+    assert_eq!(made["apiVersion"], "example.com/v1");
+    assert_eq!(made["spec"], json!({"size": 3, "colour": "blue"}));
+    let path = format!("{WIDGETS}/w");
+    let broken = world.merge(&path, json!({"spec": {"colour": "huge"}})).await;
+    broken.refused(
+        422,
+        r#"Widget.example.com "w" is invalid: spec.size: Invalid value: 10: spec.size in body should be less than or equal to 9"#,
+    );
+    world
+        .merge(&format!("{path}/status"), json!({"status": {"phase": "x"}}))
+        .await
+        .ok();
+    let last = asked.lock().unwrap().last().unwrap().clone();
+    assert_eq!(
+        (&last["subResource"], &last["operation"]),
+        (&json!("status"), &json!("UPDATE"))
+    );
+    world
+        .hook("Mutating", "exact", json!({"rules": rules, "matchPolicy": "Exact"}))
+        .await
+        .ok();
+    let exact = listen(&world, "exact");
+    world.delete(&path).await.ok();
+    assert_eq!(count(&exact), 0);
+    assert_eq!(asked.lock().unwrap().last().unwrap()["operation"], "DELETE");
+}
