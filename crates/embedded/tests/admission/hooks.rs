@@ -11,21 +11,21 @@ use usher_embedded::clock::{Clock, ManualClock};
 use crate::server::answer;
 use crate::world::World;
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// What a webhook was asked, in order.
-type Asked = Arc<Mutex<Vec<Value>>>;
+pub type Asked = Arc<Mutex<Vec<Value>>>;
 
-fn map(name: &str) -> Value {
+pub fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
 }
 
 /// A handler that says yes and remembers what it was asked.
-fn listen(world: &World, name: &str) -> Asked {
+pub fn listen(world: &World, name: &str) -> Asked {
     respond(world, name, |_| json!({"allowed": true}))
 }
 
-fn respond(world: &World, name: &str, response: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Asked {
+pub fn respond(world: &World, name: &str, response: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Asked {
     let asked = Asked::default();
     let kept = asked.clone();
     world
@@ -38,12 +38,7 @@ fn respond(world: &World, name: &str, response: impl Fn(&Value) -> Value + Send 
     asked
 }
 
-fn patch(operations: &Value) -> Value {
-    let text = base64::engine::general_purpose::STANDARD.encode(operations.to_string());
-    json!({"allowed": true, "patchType": "JSONPatch", "patch": text})
-}
-
-fn count(asked: &Asked) -> usize {
+pub fn count(asked: &Asked) -> usize {
     asked.lock().unwrap().len()
 }
 
@@ -279,106 +274,6 @@ async fn a_change_of_a_configuration_holds_for_the_next_request() {
     assert_eq!(count(&asked), 1);
     world.delete(path).await.ok();
     world.delete(&format!("{MAPS}/m")).await.ok();
-}
-
-#[tokio::test]
-async fn mutating_webhooks_go_one_after_the_other_and_each_sees_what_the_last_did() {
-    let world = World::new();
-    for name in ["b", "a", "c"] {
-        respond(&world, name, move |request| {
-            let so_far = request["object"]["data"]["order"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            patch(&json!([{"op": "add", "path": "/data/order", "value": so_far + name}]))
-        });
-        world.hook("Mutating", name, json!({})).await.ok();
-    }
-    let validated = listen(&world, "v");
-    world.hook("Validating", "v", json!({})).await.ok();
-    let made = world.post(MAPS, map("m")).await.ok();
-    assert_eq!(made["data"]["order"], "abc");
-    let seen = validated.lock().unwrap()[0].clone();
-    assert_eq!(seen["object"]["data"]["order"], "abc");
-}
-
-#[tokio::test]
-async fn who_asked_for_it_is_asked_once_more_if_others_changed_the_object() {
-    let world = World::new();
-    let asked = |name: &str, value: &'static str, policy: &str| {
-        let asked = respond(&world, name, move |request| {
-            match request["object"]["data"].get(value) {
-                Some(_) => json!({"allowed": true}),
-                None => patch(&json!([{"op": "add", "path": format!("/data/{value}"), "value": "x"}])),
-            }
-        });
-        (asked, json!({"reinvocationPolicy": policy}))
-    };
-    let (first, first_hook) = asked("a", "one", "IfNeeded");
-    let (second, second_hook) = asked("b", "two", "Never");
-    let (third, third_hook) = asked("c", "three", "IfNeeded");
-    for (name, hook) in [("a", first_hook), ("b", second_hook), ("c", third_hook)] {
-        world.hook("Mutating", name, hook).await.ok();
-    }
-    world.post(MAPS, map("m")).await.ok();
-    // The third was the last to change it.
-    assert_eq!((count(&first), count(&second), count(&third)), (2, 1, 1));
-    assert_eq!(first.lock().unwrap()[1]["object"]["data"]["three"], "x");
-    // Nobody changes anything: nobody is asked again.
-    world
-        .merge(&format!("{MAPS}/m"), json!({"data": {"z": "z"}}))
-        .await
-        .ok();
-    assert_eq!((count(&first), count(&second), count(&third)), (3, 2, 2));
-}
-
-#[tokio::test]
-async fn a_patched_object_is_defaulted_and_goes_through_the_steps_again() {
-    let world = World::new();
-    respond(&world, "classes", |_| {
-        patch(&json!([{"op": "remove", "path": "/preemptionPolicy"}]))
-    });
-    let rules = json!([{"apiGroups": ["scheduling.k8s.io"], "apiVersions": ["v1"], "resources": ["*"], "operations": ["CREATE"]}]);
-    world.hook("Mutating", "classes", json!({"rules": rules})).await.ok();
-    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "c"},
-        "value": 1, "preemptionPolicy": "Never"});
-    let made = world
-        .post("/apis/scheduling.k8s.io/v1/priorityclasses", class)
-        .await
-        .ok();
-    assert_eq!(made["preemptionPolicy"], "PreemptLowerPriority");
-
-    let sidecar = json!({"name": "sidecar", "image": "s"});
-    respond(&world, "pods", move |_| {
-        patch(&json!([{"op": "add", "path": "/spec/containers/-", "value": sidecar}]))
-    });
-    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]);
-    world.hook("Mutating", "pods", json!({"rules": rules})).await.ok();
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    let made = world.post("/api/v1/namespaces/default/pods", pod).await.ok();
-    let mounts = &made["spec"]["containers"][1]["volumeMounts"];
-    assert_eq!(mounts[0]["mountPath"], "/var/run/secrets/kubernetes.io/serviceaccount");
-    assert_eq!(made["spec"]["volumes"].as_array().unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn a_mutating_webhook_sees_no_address_and_no_uid_and_cannot_choose_them() {
-    let world = World::new();
-    let asked = respond(&world, "h", |_| {
-        patch(&json!([{"op": "add", "path": "/metadata/uid", "value": "mine"}]))
-    });
-    world.hook("Mutating", "h", json!({})).await.ok();
-    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
-        "spec": {"type": "ClusterIP", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]}});
-    let made = world.post("/api/v1/namespaces/default/services", service).await.ok();
-    let seen = asked.lock().unwrap()[0]["object"].clone();
-    assert_eq!(
-        (&seen["metadata"]["uid"], &seen["spec"]["clusterIP"]),
-        (&Value::Null, &Value::Null)
-    );
-    assert_ne!(made["metadata"]["uid"], "mine");
-    assert!(made["spec"]["clusterIP"].is_string());
 }
 
 #[tokio::test]

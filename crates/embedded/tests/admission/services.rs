@@ -235,18 +235,18 @@ async fn what_a_write_in_flight_has_is_nobody_elses_and_free_when_it_is_given_up
 #[tokio::test]
 async fn a_cluster_that_is_opened_again_knows_what_is_taken() {
     let folder = tempfile::tempdir().unwrap();
-    let options = || Options {
+    let options = |file: &str| Options {
         storage: Storage::Disk {
-            file: folder.path().join("cluster"),
-            durability: Durability::Relaxed,
+            file: folder.path().join(file),
+            durability: Durability::Fsync,
         },
         ..Options::default()
     };
-    let made = {
-        let world = World::with(options());
-        world.post(SERVICES, service("a", json!({}))).await.ok()
-    };
-    let world = World::with(options());
+    let before = World::with(options("before"));
+    let made = before.post(SERVICES, service("a", json!({}))).await.ok();
+    // What is on disk once the create was answered, as a crash would leave it.
+    std::fs::copy(folder.path().join("before"), folder.path().join("after")).unwrap();
+    let world = World::with(options("after"));
     let again = world
         .post(SERVICES, service("b", json!({"clusterIP": address(&made)})))
         .await;

@@ -23,7 +23,6 @@ use serde_json::{Value, json};
 
 use crate::admission::{Admission, Operation, Review};
 use crate::fault::{Fault, FieldError, Path, quote};
-use crate::registry::ask::{Ask, FieldValidation};
 use crate::registry::{Registry, object};
 use crate::schema::cel::Condition;
 use crate::store::{Key, Revision};
@@ -152,15 +151,15 @@ impl Registry {
         let Some(version) = self.should_ask(hook, review, Some(object))? else {
             return Ok(());
         };
-        let seen = unstamped(review, object);
+        let seen = patch::unstamped(review, object);
         let changed = match self.ask(hook, review, Some(&seen), &version, true, warnings).await {
-            Ok(verdict) => patched(review, &seen, &version, &verdict),
+            Ok(verdict) => patch::patched(review, &seen, &version, &verdict),
             Err(failure) => Err(failure),
         };
         match changed {
             Ok(None) => {}
             Ok(Some(new)) => {
-                let new = restamped(new, object);
+                let new = patch::restamped(new, object);
                 if new != *object {
                     *object = new;
                     round.changed_again();
@@ -319,39 +318,6 @@ impl Registry {
     }
 }
 
-/// The object with the webhook's patch: decoded and defaulted again, as if it had been sent so.
-fn patched(review: &Review<'_>, seen: &Value, version: &str, verdict: &Verdict) -> Result<Option<Value>, Failure> {
-    let Some(operations) = verdict.patch().map_err(Failure::Call)? else {
-        return Ok(None);
-    };
-    let internal = |why: &str| Failure::Refused(Fault::internal(why));
-    let shown = review::shown(review, seen, version);
-    let patched = patch::apply(&shown, &operations).map_err(|why| internal(&why))?;
-    if review.target.subresource.as_deref() == Some("scale") {
-        let mut new = seen.clone();
-        if let (Some(scale), Some(replicas)) = (&review.target.version.scale, object::at(&patched, "spec.replicas")) {
-            object::set_at(&mut new, &scale.spec_replicas, replicas.clone());
-        }
-        return Ok(Some(new));
-    }
-    let asked = &review.target.version.name;
-    let mut patched = patched;
-    if version != &**asked
-        && patched.get("apiVersion").and_then(Value::as_str) == Some(&*review.target.resource.api_version(version))
-    {
-        patched = review::in_version(review, &patched, asked);
-    }
-    let about = format!(" cannot be handled as a {}: ", review.target.resource.row.kind);
-    let lenient = Ask {
-        validation: FieldValidation::Ignore,
-        ..review.ask.clone()
-    };
-    Registry::decode(review.target, patched.into(), &lenient, &mut Vec::new())
-        .map(Some)
-        // The bare sentence: the reference decodes here without naming the kind.
-        .map_err(|fault| internal(fault.message.split_once(&about).map_or(&fault.message, |(_, why)| why)))
-}
-
 impl Failure {
     /// What the write comes to: a webhook that cannot be asked may be passed over.
     fn by_policy(self, hook: &Hook) -> Result<(), Fault> {
@@ -390,30 +356,6 @@ impl Round {
 
 fn is_exempt(review: &Review<'_>) -> bool {
     EXEMPT.contains(&&*review.target.resource.row.group)
-}
-
-/// What the server gives to an object only after mutating webhooks have seen it.
-const STAMPS: [&str; 3] = ["uid", "creationTimestamp", "generation"];
-
-fn unstamped(review: &Review<'_>, object: &Value) -> Value {
-    let mut seen = object.clone();
-    if review.operation == Operation::Create {
-        let meta = object::meta_mut(&mut seen);
-        for field in STAMPS {
-            meta.remove(field);
-        }
-    }
-    seen
-}
-
-fn restamped(mut new: Value, object: &Value) -> Value {
-    let meta = object::meta_mut(&mut new);
-    for field in STAMPS {
-        if let Some(value) = object::meta(object).get(field) {
-            meta.insert(field.to_owned(), value.clone());
-        }
-    }
-    new
 }
 
 /// Rules on configurations that only who runs conditions can check.

@@ -1,11 +1,79 @@
-//! A webhook's JSON patch. What fails is told as the reference's library tells it.
+//! What a mutating webhook sees, and the object with its JSON patch. What fails is told as the reference's library tells it.
 
 use serde_json::{Value, json};
 
+use super::Failure;
+use super::review::{self, Verdict};
+use crate::admission::{Operation, Review};
+use crate::fault::Fault;
 use crate::fields;
+use crate::registry::ask::{Ask, FieldValidation};
+use crate::registry::{Registry, object};
+
+/// The object with the webhook's patch: decoded and defaulted again, as if it had been sent so.
+pub(super) fn patched(
+    review: &Review<'_>,
+    seen: &Value,
+    version: &str,
+    verdict: &Verdict,
+) -> Result<Option<Value>, Failure> {
+    let Some(operations) = verdict.patch().map_err(Failure::Call)? else {
+        return Ok(None);
+    };
+    let internal = |why: &str| Failure::Refused(Fault::internal(why));
+    let shown = review::shown(review, seen, version);
+    let patched = apply(&shown, &operations).map_err(|why| internal(&why))?;
+    if review.target.subresource.as_deref() == Some("scale") {
+        let mut new = seen.clone();
+        if let (Some(scale), Some(replicas)) = (&review.target.version.scale, object::at(&patched, "spec.replicas")) {
+            object::set_at(&mut new, &scale.spec_replicas, replicas.clone());
+        }
+        return Ok(Some(new));
+    }
+    let asked = &review.target.version.name;
+    let mut patched = patched;
+    if version != &**asked
+        && patched.get("apiVersion").and_then(Value::as_str) == Some(&*review.target.resource.api_version(version))
+    {
+        patched = review::in_version(review, &patched, asked);
+    }
+    let about = format!(" cannot be handled as a {}: ", review.target.resource.row.kind);
+    let lenient = Ask {
+        validation: FieldValidation::Ignore,
+        ..review.ask.clone()
+    };
+    Registry::decode(review.target, patched.into(), &lenient, &mut Vec::new())
+        .map(Some)
+        // The bare sentence: the reference decodes here without naming the kind.
+        .map_err(|fault| internal(fault.message.split_once(&about).map_or(&fault.message, |(_, why)| why)))
+}
+
+/// What the server gives to an object only after mutating webhooks have seen it.
+const STAMPS: [&str; 3] = ["uid", "creationTimestamp", "generation"];
+
+pub(super) fn unstamped(review: &Review<'_>, object: &Value) -> Value {
+    let mut seen = object.clone();
+    if review.operation == Operation::Create {
+        let meta = object::meta_mut(&mut seen);
+        for field in STAMPS {
+            meta.remove(field);
+        }
+    }
+    seen
+}
+
+pub(super) fn restamped(mut new: Value, object: &Value) -> Value {
+    let meta = object::meta_mut(&mut new);
+    for field in STAMPS {
+        if let Some(value) = object::meta(object).get(field) {
+            meta.insert(field.to_owned(), value.clone());
+        }
+    }
+    new
+}
 
 /// The object with the operations applied, in order.
-pub(super) fn apply(object: &Value, operations: &Value) -> Result<Value, String> {
+fn apply(object: &Value, operations: &Value) -> Result<Value, String> {
     match fields::json_patch(object, operations) {
         Ok(patched) => Ok(patched),
         Err(_) => Err(failing(object, operations)),
