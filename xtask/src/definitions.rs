@@ -177,8 +177,13 @@ fn definition_text(name: &str, definition: &Value, go: &mut GoTypes, wanted: &mu
         if !keys.is_empty() {
             marks.push(format!("keys:{}", keys.join(",")));
         }
-        if schema.get("x-kubernetes-map-type").is_some() {
-            marks.push("atomic".to_owned());
+        // `granular` where the definition as a whole is atomic.
+        if let Some(word) = schema.get("x-kubernetes-map-type").and_then(Value::as_str) {
+            marks.push(word.to_owned());
+        }
+        let inner = schema.get("items").or_else(|| schema.get("additionalProperties"));
+        if let Some(default) = inner.and_then(|inner| inner.get("default")) {
+            marks.push(format!("inner:{default}"));
         }
         if let Some(default) = schema.get("default") {
             marks.push(format!("default:{default}"));
@@ -228,7 +233,9 @@ fn type_text(schema: &Value, wanted: &mut Vec<String>) -> String {
     }
     match schema.get("type").and_then(Value::as_str) {
         Some("array") => {
-            let items = schema.get("items").map_or("any".to_owned(), |items| type_text(items, wanted));
+            let items = schema
+                .get("items")
+                .map_or("any".to_owned(), |items| type_text(items, wanted));
             format!("[]{items}")
         }
         Some("object") => match schema.get("additionalProperties") {
@@ -335,7 +342,10 @@ fn folder_name(folder: &Path) -> String {
 fn read_structs(text: &str, package: &str, types: &mut HashMap<String, GoStruct>) {
     let mut open: Option<(String, GoStruct)> = None;
     for line in text.lines() {
-        if let Some(name) = line.strip_prefix("type ").and_then(|rest| rest.strip_suffix(" struct {")) {
+        if let Some(name) = line
+            .strip_prefix("type ")
+            .and_then(|rest| rest.strip_suffix(" struct {"))
+        {
             open = Some((name.to_owned(), GoStruct::default()));
         } else if line == "}" {
             types.extend(open.take());
@@ -378,7 +388,9 @@ fn read_field(line: &str, package: &str, into: &mut GoStruct) {
 
 /// The type with its package's own name: imports are renamed in the source (`metav1`), and a package's own types stand bare.
 fn qualified(go_type: &str, package: &str) -> String {
-    const PLAIN: [&str; 9] = ["string", "bool", "int", "int32", "int64", "float64", "byte", "uint8", "error"];
+    const PLAIN: [&str; 9] = [
+        "string", "bool", "int", "int32", "int64", "float64", "byte", "uint8", "error",
+    ];
     if let Some(rest) = go_type.strip_prefix('*') {
         return format!("*{}", qualified(rest, package));
     }
@@ -394,9 +406,10 @@ fn qualified(go_type: &str, package: &str) -> String {
     }
     match go_type.split_once('.') {
         Some((import, name)) => {
-            let version = import.rfind('v').and_then(|at| import.get(at..)).filter(|word| {
-                word.len() > 1 && word.bytes().nth(1).is_some_and(|digit| digit.is_ascii_digit())
-            });
+            let version = import
+                .rfind('v')
+                .and_then(|at| import.get(at..))
+                .filter(|word| word.len() > 1 && word.as_bytes().get(1).is_some_and(|digit| digit.is_ascii_digit()));
             format!("{}.{name}", version.unwrap_or(import))
         }
         None => format!("{package}.{go_type}"),

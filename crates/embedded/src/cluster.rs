@@ -1,9 +1,10 @@
 //! A cluster as a value: in memory or on disk, driven by the runtime or by hand.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -20,7 +21,7 @@ use crate::security::{Secrets, Security};
 use crate::serve::audit::{Audit, AuditOptions};
 use crate::serve::folder::{Folder, FolderError};
 use crate::serve::{ListenError, ListenOptions, Listener, Listening};
-use crate::store::{Durability, Options as StoreOptions, Store, StoreError};
+use crate::store::{self, Durability, Options as StoreOptions, Store, StoreError};
 
 /// What a cluster is made from (E1).
 #[derive(Debug, Clone)]
@@ -132,6 +133,12 @@ impl Cluster {
         Ok(Manual::new(cluster, clock, driver))
     }
 
+    /// Counts of the store, for tests and benches.
+    #[must_use]
+    pub fn store_stats(&self) -> store::Stats {
+        self.server.registry.store.stats()
+    }
+
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.server.registry
     }
@@ -217,6 +224,16 @@ impl Cluster {
     #[must_use]
     pub fn guarded_service(&self) -> ApiService {
         ApiService::guarded(self.server.clone())
+    }
+
+    /// Answers in this process what webhooks at this URL are asked: no socket, no TLS. The handler is given an
+    /// AdmissionReview and returns one. A Service's URL is `https://NAME.NAMESPACE.svc:PORT/PATH`.
+    pub fn handle_webhook<H, F>(&self, url: &str, handler: H)
+    where
+        H: Fn(Value) -> F + Send + Sync + 'static,
+        F: Future<Output = Value> + Send + 'static,
+    {
+        self.server.registry.admission.handle(url, handler);
     }
 
     /// Forgets all history: whoever watches from before must list anew.

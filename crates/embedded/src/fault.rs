@@ -1,5 +1,6 @@
 //! What a client is told when it cannot have what it asked for: always a `Status`, and one cause for each field.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Map, Value, json};
@@ -292,7 +293,8 @@ impl fmt::Display for Subject {
 #[error("{message}")]
 pub struct Fault {
     pub code: u16,
-    pub reason: &'static str,
+    /// One of the reference's words, or what a webhook said.
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub details: Option<Map<String, Value>>,
     /// For the header `Retry-After`, and in `details`.
@@ -308,7 +310,7 @@ impl Fault {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason,
+            reason: Cow::Borrowed(reason),
             message: message.into(),
             details: None,
             retry_after_seconds: None,
@@ -445,7 +447,7 @@ impl Fault {
         });
         if let Value::Object(map) = &mut status {
             if !self.reason.is_empty() {
-                map.insert("reason".to_owned(), self.reason.into());
+                map.insert("reason".to_owned(), self.reason.as_ref().into());
             }
             if let Some(next) = &self.next {
                 map.insert("metadata".to_owned(), json!({"continue": next}));

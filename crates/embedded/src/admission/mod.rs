@@ -1,19 +1,51 @@
 //! What is done to a write before it is stored, beyond its kind's own rules: built-in steps, then webhooks.
 //!
 //! The registry calls [`Registry::admit`] before the rules (steps may change the object) and [`Registry::validate`] after
-//! them (nothing changes any more).
+//! them (nothing changes any more). The order: defaults (decoding did them), built-in steps ([`steps`]), mutating
+//! webhooks ([`webhooks`]), addresses of Services ([`services`]), the rules, validating webhooks.
 
+mod nodes;
+mod pods;
+mod services;
 mod steps;
+mod storage;
+mod webhooks;
 
 use serde_json::Value;
 
 use crate::fault::Fault;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
+use services::Book;
+pub(crate) use services::Reserved;
+use webhooks::Webhooks;
+
+/// Where Services have their addresses unless somebody says otherwise: 127.64.224.0/19 (W1).
+const FIRST_BLOCK: u8 = 64;
 
 /// What admission keeps for itself.
-#[derive(Debug, Default)]
-pub struct Admission {}
+#[derive(Debug)]
+pub struct Admission {
+    book: Book,
+    webhooks: Webhooks,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self::in_block(FIRST_BLOCK)
+    }
+}
+
+impl Admission {
+    /// With Services in 127.`block`.224.0/19 (W1).
+    #[must_use]
+    pub fn in_block(block: u8) -> Self {
+        Self {
+            book: Book::new(block),
+            webhooks: Webhooks::default(),
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -35,15 +67,16 @@ pub(crate) struct Review<'a> {
 }
 
 impl Registry {
-    /// Built-in steps and mutating webhooks.
+    /// Built-in steps and mutating webhooks. What is returned is held until the object is stored or refused.
     pub(crate) async fn admit(
         &self,
         review: &Review<'_>,
         object: &mut Value,
         warnings: &mut Vec<String>,
-    ) -> Result<(), Fault> {
-        let _ = warnings;
-        self.built_in_steps(review, object)
+    ) -> Result<Reserved, Fault> {
+        self.built_in_steps(review, object)?;
+        self.mutate(review, object, warnings).await?;
+        self.give_addresses(review, object)
     }
 
     /// Validating webhooks. `object` is `None` for a delete.
@@ -53,7 +86,7 @@ impl Registry {
         object: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Fault> {
-        let _ = (review, object, warnings);
-        Ok(())
+        self.built_in_checks(review, object)?;
+        self.judge(review, object, warnings).await
     }
 }

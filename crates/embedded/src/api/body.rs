@@ -131,7 +131,7 @@ pub(crate) fn parse_json(bytes: &[u8], kind: &str) -> Result<Parsed, Fault> {
 }
 
 /// The first bytes of a body, as text if it looks like an object.
-fn summary(bytes: &[u8]) -> String {
+pub(crate) fn summary(bytes: &[u8]) -> String {
     /// As many as the reference shows.
     const SHOWN: usize = 30;
     let shown = bytes.get(..SHOWN).unwrap_or(bytes);

@@ -30,6 +30,7 @@ use http::{Method, Request, Response};
 use http_body::Body;
 
 pub use body::ApiBody;
+pub(crate) use body::summary as body_summary;
 pub(crate) use twice::keys as duplicate_keys;
 
 use crate::api::answer::Answer;

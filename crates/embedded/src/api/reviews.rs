@@ -93,7 +93,7 @@ impl Server {
                 group: "authentication.k8s.io".to_owned(),
                 kind: "TokenRequest".to_owned(),
             };
-            return Err(Fault::invalid(&subject, &target.name, &[error]));
+            return Err(Fault::invalid(&subject, "", &[error]));
         }
         let audiences: Vec<String> = object::at(&request, "spec.audiences")
             .and_then(Value::as_array)

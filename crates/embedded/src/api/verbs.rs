@@ -480,10 +480,14 @@ impl Call<'_> {
                 map.remove("kind");
             }
         }
-        let list = json!({
+        let mut list = json!({
             "kind": &*target.resource.row.list_kind, "apiVersion": target.api_version(),
             "metadata": {"resourceVersion": revision.to_string()}, "items": items,
         });
+        // As strange as it is.
+        if target.resource.is_custom() {
+            object::set_at(&mut list, "metadata.continue", "".into());
+        }
         Ok(Answer::value(200, &list, self.representation(false)?.format))
     }
 

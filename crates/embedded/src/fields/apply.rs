@@ -127,9 +127,11 @@ fn own_entry(request: &Apply<'_>) -> Entry {
 fn structured(request: &Apply<'_>, live: &Value, mut managed: Managed, force: bool) -> Result<Value, Refused> {
     let shape = Shape::Root(request.schema);
     let ignored = Set::of_fields(request.ignored);
+    let mut owners_change = managed_fields(live).is_none();
     for entry in &mut managed.entries {
         if let Some(fields) = reconciled(&entry.fields, request.schema) {
             entry.fields = fields;
+            owners_change = true;
         }
     }
 
@@ -162,10 +164,16 @@ fn structured(request: &Apply<'_>, live: &Value, mut managed: Managed, force: bo
     }
     managed.entries.retain(|entry| !entry.fields.is_empty());
 
-    if !same_but_managed(live, &merged) {
+    let unchanged = same_but_managed(live, &merged);
+    if !unchanged {
         own.time = Some(request.now);
     }
     own.fields = own.fields.difference(never_owned());
+    owners_change |= !difference.is_empty()
+        || last.is_none_or(|last| last.fields != own.fields || last.api_version != own.api_version);
+    if unchanged && !owners_change {
+        return Ok(live.clone());
+    }
     if !own.fields.is_empty() {
         managed.put(own);
     }

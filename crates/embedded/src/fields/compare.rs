@@ -17,6 +17,10 @@ pub(super) struct Difference {
 }
 
 impl Difference {
+    pub fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
+    }
+
     /// Without the fields of `ignored` and what is below them.
     pub fn without(self, ignored: &Set) -> Self {
         if ignored.is_empty() {

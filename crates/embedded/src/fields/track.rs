@@ -28,14 +28,11 @@ pub struct Track<'a> {
 }
 
 /// Writes the new object's `metadata.managedFields`. If nothing else changed, they come out as they were.
+///
+/// The reference does this after decoding and defaults, and before admission and before the server fills in what it
+/// gives out itself (addresses, uid): what they set is owned by nobody.
 pub fn track(write: Track<'_>) {
     let live = write.old.and_then(managed_fields);
-    let managed = base(live, managed_fields(write.new), !write.subresource.is_empty());
-    // An object whose fields nobody owns stays so: it was cleared on purpose, or made before tracking.
-    if managed.entries.is_empty() && write.old.is_some() {
-        set_managed_fields(write.new, None);
-        return;
-    }
     let absent;
     let old = match write.old {
         Some(old) => old,
@@ -44,13 +41,25 @@ pub fn track(write: Track<'_>) {
             &absent
         }
     };
-    let mut managed = managed;
+    let difference = compare(old, write.new, Shape::Root(write.schema)).without(&Set::of_fields(write.ignored));
+    let sent = managed_fields(write.new).filter(|_| write.subresource.is_empty());
+    // Most writes that change nothing come from controllers that say again what is so: nothing to read or to write.
+    if difference.is_empty() && write.old.is_some() && (sent.is_none_or(Value::is_null) || sent == live) {
+        let live = live.cloned();
+        set_managed_fields(write.new, live);
+        return;
+    }
+    let mut managed = base(live, sent);
+    // An object whose fields nobody owns stays so: it was cleared on purpose, or made before tracking.
+    if managed.entries.is_empty() && write.old.is_some() {
+        set_managed_fields(write.new, None);
+        return;
+    }
     for entry in &mut managed.entries {
         if let Some(fields) = reconciled(&entry.fields, write.schema) {
             entry.fields = fields;
         }
     }
-    let difference = compare(old, write.new, Shape::Root(write.schema)).without(&Set::of_fields(write.ignored));
     let entry = Entry {
         manager: if write.manager.is_empty() {
             "unknown"
@@ -73,11 +82,8 @@ pub fn track(write: Track<'_>) {
 }
 
 /// Where the entries come from: what the client sent, if it can be read and is not empty, else what is stored.
-fn base(live: Option<&Value>, sent: Option<&Value>, subresource: bool) -> Managed {
+fn base(live: Option<&Value>, sent: Option<&Value>) -> Managed {
     let stored = || Managed::read(live).unwrap_or_default();
-    if subresource {
-        return stored();
-    }
     // An empty list, or a list of one empty entry, clears.
     let cleared = match sent {
         Some(Value::Array(list)) => match list.as_slice() {

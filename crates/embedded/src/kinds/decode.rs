@@ -32,8 +32,8 @@ pub fn findings(schema: &Schema, json: &[u8]) -> Vec<String> {
 #[derive(Debug, Default)]
 struct Decoder<'a> {
     findings: Vec<String>,
-    /// Fields from the root, as errors name them: without indices.
-    fields: Vec<&'a str>,
+    /// Fields from the root with the struct that has each, as errors name them: without indices.
+    fields: Vec<(&'a str, &'a str)>,
     /// From the root with indices, as findings name them.
     places: Vec<Place<'a>>,
     /// The struct that has the innermost field.
@@ -76,7 +76,7 @@ impl<'a> Decoder<'a> {
         self.within = schema.name.as_deref().or(outer);
         for (name, property) in &schema.properties {
             if let Some(field) = map.get_mut(name.as_ref()) {
-                self.fields.push(name);
+                self.fields.push((self.within.unwrap_or_default(), name));
                 self.places.push(Place::Field(name));
                 self.node(property, bare(property), field)?;
                 self.fields.pop();
@@ -207,10 +207,16 @@ impl<'a> Decoder<'a> {
 
     fn unfit(&self, what: &str, go_type: &str) -> String {
         match self.within {
-            Some(name) if !self.fields.is_empty() => format!(
-                "json: cannot unmarshal {what} into Go struct field {name}.{} of type {go_type}",
-                self.fields.join(".")
-            ),
+            Some(name) if !self.fields.is_empty() => {
+                let mut path = String::new();
+                for (holder, field) in &self.fields {
+                    if let Some(embedded) = embedded(holder, field) {
+                        push_dotted(&mut path, embedded);
+                    }
+                    push_dotted(&mut path, field);
+                }
+                format!("json: cannot unmarshal {what} into Go struct field {name}.{path} of type {go_type}")
+            }
             _ => format!("json: cannot unmarshal {what} into Go value of type {go_type}"),
         }
     }
@@ -221,6 +227,38 @@ fn push_dotted(text: &mut String, name: &str) {
         text.push('.');
     }
     text.push_str(name);
+}
+
+/// The struct that a field was taken over from: Go names it on the way.
+fn embedded(holder: &str, field: &str) -> Option<&'static str> {
+    match (holder, field) {
+        ("Volume", "name") => None,
+        ("Volume", _) => Some("VolumeSource"),
+        ("Probe", "exec" | "httpGet" | "tcpSocket" | "grpc") => Some("ProbeHandler"),
+        ("EphemeralContainer", "targetContainerName") => None,
+        ("EphemeralContainer", _) => Some("EphemeralContainerCommon"),
+        (
+            "ConfigMapKeySelector"
+            | "SecretKeySelector"
+            | "ConfigMapEnvSource"
+            | "SecretEnvSource"
+            | "ConfigMapVolumeSource"
+            | "ConfigMapProjection"
+            | "SecretProjection"
+            | "ConfigMapNodeConfigSource",
+            "name",
+        ) => Some("LocalObjectReference"),
+        ("RuleWithOperations", "operations") => None,
+        ("RuleWithOperations", _) => Some("Rule"),
+        ("PersistentVolumeSpec", field) if super::volume_source::SOURCES_OF_VOLUMES.contains(&field) => {
+            Some("PersistentVolumeSource")
+        }
+        // Kinds have `metadata` of their own; references to others have these two as plain fields.
+        (holder, "apiVersion" | "kind") if !holder.ends_with("Reference") && !holder.ends_with("Selector") => {
+            Some("TypeMeta")
+        }
+        _ => None,
+    }
 }
 
 /// The type an error names: a pointer's target.
@@ -308,7 +346,7 @@ fn quantity(value: &mut Value) -> Result<(), String> {
         Value::Number(number) => plain(number),
         other => other.to_string(),
     };
-    *value = Quantity::parse(&text)?.to_string().into();
+    *value = Quantity::rewrite(&text)?.into();
     Ok(())
 }
 

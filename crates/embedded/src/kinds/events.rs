@@ -10,7 +10,7 @@ use super::metadata::invalid;
 use super::names;
 use super::reading::{at, given, integer, text, text_at};
 use crate::fault::{FieldError, Path};
-use crate::registry::row::{BuiltIn, NameRule};
+use crate::registry::row::{BuiltIn, FieldText, NameRule};
 
 /// What a field is called in core/v1 and in events.k8s.io/v1.
 const NAMES: [(&str, &str); 7] = [
@@ -46,8 +46,6 @@ pub static RULES: BuiltIn = BuiltIn {
     ..CORE_RULES
 };
 
-type Field = (&'static str, fn(&Value) -> String);
-
 macro_rules! involved {
     ($field:literal) => {
         (concat!("involvedObject.", $field), |event| {
@@ -57,7 +55,7 @@ macro_rules! involved {
 }
 
 /// By their core/v1 names in both versions, as the reference has it.
-const FIELDS: &[Field] = &[
+const FIELDS: &[(&str, FieldText)] = &[
     involved!("kind"),
     involved!("namespace"),
     involved!("name"),

@@ -20,8 +20,12 @@ pub mod metadata;
 pub mod names;
 pub mod plain_columns;
 pub mod print;
+#[cfg(test)]
+mod properties;
 pub mod quantity;
 mod reading;
+#[cfg(test)]
+mod recorded;
 pub mod selector;
 mod table;
 pub mod time;

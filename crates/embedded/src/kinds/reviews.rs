@@ -15,15 +15,16 @@ pub static RULES: BuiltIn = BuiltIn {
 
 fn check(review: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    match text(review, "kind") {
-        kind @ ("SubjectAccessReview" | "LocalSubjectAccessReview" | "SelfSubjectAccessReview") => {
-            check_access(&mut errors, at(review, "/spec"), kind != "SelfSubjectAccessReview");
-            check_meta(&mut errors, review, kind == "LocalSubjectAccessReview");
-            if kind == "LocalSubjectAccessReview" {
-                check_local(&mut errors, review);
-            }
-        }
-        _ => {}
+    let kind = text(review, "kind");
+    if matches!(
+        kind,
+        "SubjectAccessReview" | "LocalSubjectAccessReview" | "SelfSubjectAccessReview"
+    ) {
+        check_access(&mut errors, at(review, "/spec"), kind != "SelfSubjectAccessReview");
+        check_meta(&mut errors, review, kind == "LocalSubjectAccessReview");
+    }
+    if kind == "LocalSubjectAccessReview" {
+        check_local(&mut errors, review);
     }
     errors
 }

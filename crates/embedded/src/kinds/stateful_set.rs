@@ -33,7 +33,7 @@ pub static RULES: BuiltIn = BuiltIn {
     check,
     check_update,
     check_status,
-    warn: |set, _| template_warnings(at(set, "/spec/template"), &Path::new("spec.template")),
+    warn,
     name: NameRule::Label,
     ..BuiltIn::PLAIN
 };
@@ -55,7 +55,10 @@ fn default(set: &mut Value) {
             default_to(strategy, "rollingUpdate", json!({}));
         }
         let rolls = text(strategy, "type") == "RollingUpdate";
-        if let Some(rolling) = strategy.get_mut("rollingUpdate").filter(|rolling| rolls && rolling.is_object()) {
+        if let Some(rolling) = strategy
+            .get_mut("rollingUpdate")
+            .filter(|rolling| rolls && rolling.is_object())
+        {
             default_to(rolling, "partition", 0);
         }
     }
@@ -146,7 +149,10 @@ fn check_strategy(errors: &mut Errors, strategy: &Value, path: &Path) {
         ("OnDelete", Some(rolling)) => {
             let shown = go_struct(
                 rolling,
-                &[("Partition", "partition", "0"), ("MaxUnavailable", "maxUnavailable", "null")],
+                &[
+                    ("Partition", "partition", "0"),
+                    ("MaxUnavailable", "maxUnavailable", "null"),
+                ],
             );
             errors.push(about_struct(
                 Wrong::Invalid,
@@ -183,6 +189,22 @@ fn check_strategy(errors: &mut Errors, strategy: &Value, path: &Path) {
     }
 }
 
+fn warn(set: &Value, _: Option<&Value>) -> Vec<String> {
+    let spec = at(set, "/spec");
+    let mut warnings = template_warnings(at(spec, "/template"), &Path::new("spec.template"));
+    for (index, template) in list(spec, "volumeClaimTemplates").iter().enumerate() {
+        let path = Path::new("spec.volumeClaimTemplates").index(index);
+        warnings.extend(claim::fractions(at(template, "/spec"), &path));
+    }
+    if integer(spec, "revisionHistoryLimit").is_some_and(|limit| limit < 0) {
+        warnings.push(
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
 fn check_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let (mut now, before) = (at(new, "/spec").clone(), at(old, "/spec"));
     if let Some(map) = now.as_object_mut() {
@@ -217,7 +239,12 @@ fn check_status(new: &Value, old: &Value) -> Vec<FieldError> {
             "observedGeneration",
             "collisionCount",
         ],
-        &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+        &[
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+        ],
         "status.readyReplicas",
         &Path::new("status"),
     );

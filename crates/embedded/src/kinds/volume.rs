@@ -12,18 +12,32 @@ use super::volume_source::{SOURCES_OF_VOLUMES, check_persistent};
 use crate::fault::{FieldError, Path, Wrong};
 use crate::registry::row::BuiltIn;
 
+const RECYCLE: &str = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the \
+    recommended approach is to use dynamic provisioning.";
+
 pub static RULES: BuiltIn = BuiltIn {
     default,
-    on_create: |volume| {
-        if let Some(map) = volume.as_object_mut() {
-            map.insert("status".to_owned(), json!({"phase": "Pending"}));
-        }
-    },
+    on_create,
     check,
     check_update,
+    warn: |volume, _| {
+        let recycled = text(at(volume, "/spec"), "persistentVolumeReclaimPolicy") == "Recycle";
+        recycled.then(|| RECYCLE.to_owned()).into_iter().collect()
+    },
     has_generation: false,
     ..BuiltIn::PLAIN
 };
+
+/// A volume was stamped before: its time is the phase's time.
+fn on_create(volume: &mut Value) {
+    let status = match volume.pointer("/metadata/creationTimestamp") {
+        Some(now) => json!({"phase": "Pending", "lastPhaseTransitionTime": now}),
+        None => json!({"phase": "Pending"}),
+    };
+    if let Some(map) = volume.as_object_mut() {
+        map.insert("status".to_owned(), status);
+    }
+}
 
 fn default(volume: &mut Value) {
     if let Some(status) = object_mut(volume, "status") {
@@ -83,7 +97,10 @@ fn check(volume: &Value) -> Vec<FieldError> {
         VOLUME_MODES,
     );
     if given(spec, "volumeAttributesClassName").is_some() {
-        let (path, class) = (path.field("volumeAttributesClassName"), text(spec, "volumeAttributesClassName"));
+        let (path, class) = (
+            path.field("volumeAttributesClassName"),
+            text(spec, "volumeAttributesClassName"),
+        );
         if class.is_empty() {
             errors.push(FieldError::required(&path, "an empty string is disallowed"));
         } else {

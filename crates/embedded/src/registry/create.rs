@@ -61,6 +61,10 @@ impl Registry {
                 object::meta_mut(&mut object).insert("name".to_owned(), self.generated(base).into());
             }
             let name = object::name(&object).to_owned();
+            if target.resource.closing {
+                let why = "create not allowed while custom resource definition is terminating";
+                return Err(Fault::forbidden(&target.plural(), &name, why));
+            }
             let review = Review {
                 operation: Operation::Create,
                 target,
@@ -69,7 +73,11 @@ impl Registry {
                 ask,
             };
             let mut admitted = object.clone();
-            self.admit(&review, &mut admitted, warnings).await?;
+            // Held until the object is stored, so that nobody else is given its addresses.
+            let _reserved = self.admit(&review, &mut admitted, warnings).await?;
+            // A webhook may have named it otherwise.
+            let name = object::name(&admitted).to_owned();
+            let review = Review { name: &name, ..review };
             Self::prepare_create(target, &mut admitted);
             self.check_create(target, &admitted, &name, warnings)?;
             self.validate(&review, Some(&admitted), warnings).await?;
@@ -79,7 +87,7 @@ impl Registry {
                 }
                 return Ok(Outcome::new(admitted, true, warnings));
             }
-            let stored = Self::store_form(&target.resource, &admitted)?;
+            let stored = Self::fitting_form(&target.resource, &mut admitted)?;
             match self
                 .commit(target.key_of(&name), Expect::Revision(0), Change::Put(stored))
                 .await
@@ -172,7 +180,7 @@ impl Registry {
             }
             Rules::Custom => {
                 let mut errors = check_metadata(target, object, NameRule::Subdomain);
-                errors.extend(Self::check_custom(target, object, None));
+                errors.extend(Self::check_custom(target, object, None, warnings));
                 errors
             }
         };
@@ -184,11 +192,26 @@ impl Registry {
     }
 
     /// Schema, list types and CEL of a custom resource.
-    pub(super) fn check_custom(target: &Target, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = schema::validate(&target.version.schema, object, old);
-        if let Some(rules) = target.resource.cel_of(&target.version.name) {
-            if errors.is_empty() {
-                errors.extend(rules.check(object, old));
+    pub(super) fn check_custom(
+        target: &Target,
+        object: &Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Vec<FieldError> {
+        let schema = &target.version.schema;
+        let mut errors = match old {
+            Some(old) if target.is_status() => schema::validate_status(schema, object, old),
+            _ => schema::validate(schema, object, old),
+        };
+        let rules = target.resource.cel_of(&target.version.name);
+        if let Some(rules) = rules.filter(|rules| !rules.is_empty()) {
+            match schema::blocks_rules(&errors) {
+                Some(instead) => errors.push(instead),
+                None => {
+                    let verdict = rules.judge(object, old);
+                    errors.extend(verdict.errors);
+                    warnings.extend(verdict.forgiven.iter().map(ToString::to_string));
+                }
             }
         }
         errors

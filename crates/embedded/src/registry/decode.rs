@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fault::{Fault, quote};
+use crate::fault::{Fault, FieldError, Path, Subject, quote};
 use crate::kinds;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, FieldValidation, Parsed, Target};
@@ -13,7 +13,7 @@ use crate::schema;
 impl Registry {
     /// The body as an object of the target's kind and version, defaults filled in.
     pub(crate) fn decode(target: &Target, body: Parsed, ask: &Ask, warnings: &mut Vec<String>) -> Result<Value, Fault> {
-        check_type(target, &body.value)?;
+        check_type(target, &body)?;
         let given = body
             .value
             .get("kind")
@@ -59,6 +59,7 @@ impl Registry {
                 (rules.default)(&mut value);
             }
             Rules::Custom => {
+                check_labels(&value)?;
                 let mut findings = match text.filter(|_| asks) {
                     Some(text) => crate::api::duplicate_keys(&text),
                     None => Vec::new(),
@@ -120,35 +121,41 @@ fn check_kind(target: &Target, body: &Value) -> Result<(), String> {
 }
 
 /// Whether the body says which version it is of, and that it is the path's.
-fn check_type(target: &Target, body: &Value) -> Result<(), Fault> {
+fn check_type(target: &Target, parsed: &Parsed) -> Result<(), Fault> {
+    let body = &parsed.value;
     let Some(map) = body.as_object() else {
         let kind = &target.resource.row.kind;
         return Err(Fault::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct",
-            match body {
-                Value::Array(_) => "array",
-                Value::String(_) => "string",
-                Value::Number(_) => "number",
-                Value::Bool(_) => "bool",
-                _ => "null",
-            }
+            json_type(body)
         )));
     };
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let expected = target.api_version();
     if target.resource.is_custom() {
-        if kind.is_empty() {
-            return Err(Fault::bad_request(format!(
-                "Object 'Kind' is missing in '{}'",
-                shown(body)
-            )));
+        for (field, given) in [("Kind", kind), ("apiVersion", api_version)] {
+            if given.is_empty() {
+                let text = parsed.text.as_deref().unwrap_or_default();
+                return Err(Fault::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {}): Object '{field}' is missing in '{}' ({})",
+                    target.resource.row.kind,
+                    String::from_utf8_lossy(text),
+                    crate::api::body_summary(text)
+                )));
+            }
         }
-        if api_version.is_empty() {
-            return Err(Fault::bad_request(format!(
-                "Object 'apiVersion' is missing in '{}'",
-                shown(body)
-            )));
+        if kind != &*target.resource.row.kind && api_version == expected {
+            let error = FieldError::invalid(
+                &Path::new("kind"),
+                kind,
+                format!("must be {}", target.resource.row.kind),
+            );
+            let subject = Subject {
+                kind: kind.to_owned(),
+                ..target.subject()
+            };
+            return Err(Fault::invalid(&subject, object::name(body), &[error]));
         }
     }
     if !api_version.is_empty() && api_version != expected {
@@ -159,10 +166,34 @@ fn check_type(target: &Target, body: &Value) -> Result<(), Fault> {
     Ok(())
 }
 
-fn shown(body: &Value) -> String {
-    let text = body.to_string();
-    match text.char_indices().nth(512) {
-        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
-        None => text,
+/// Metadata is the one part of a custom resource whose types the server knows by itself.
+fn check_labels(object: &Value) -> Result<(), String> {
+    for field in ["labels", "annotations"] {
+        let Some(map) = object::meta(object).get(field).filter(|map| !map.is_null()) else {
+            continue;
+        };
+        let wrong = |kind: &str, path: &str, wanted: &str| {
+            Err(format!(
+                "json: cannot unmarshal {kind} into Go struct field ObjectMeta.metadata.{path} of type {wanted}"
+            ))
+        };
+        let Some(entries) = map.as_object() else {
+            return wrong(json_type(map), field, "map[string]string");
+        };
+        if let Some(value) = entries.values().find(|value| !value.is_string() && !value.is_null()) {
+            return wrong(json_type(value), field, "string");
+        }
+    }
+    Ok(())
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }

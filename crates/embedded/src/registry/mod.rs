@@ -13,6 +13,7 @@ mod create;
 mod decode;
 pub(crate) mod definitions;
 mod delete;
+mod eviction;
 pub mod object;
 mod owners;
 pub(crate) mod read;
@@ -137,6 +138,18 @@ impl Registry {
         object::as_map(&mut stored).insert("apiVersion".to_owned(), api_version.into());
         kinds::to_storage(&resource.row, &mut stored);
         limited(object::encode(&stored)?)
+    }
+
+    /// The same for an object that may be just too large: who owns which field is left out before it is refused, as the
+    /// reference does.
+    fn fitting_form(resource: &Resource, object: &mut Value) -> Result<store::Value, Fault> {
+        match Self::store_form(resource, object) {
+            Err(fault) if fault.code == 413 && object::meta(object).contains_key("managedFields") => {
+                object::meta_mut(object).remove("managedFields");
+                Self::store_form(resource, object)
+            }
+            other => other,
+        }
     }
 
     /// What a writer builds upon, in the request's version.

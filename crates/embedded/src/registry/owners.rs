@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::fault::Fault;
 use crate::fields::{self, Apply, Track};
-use crate::registry::{Registry, object};
 use crate::registry::ask::{Ask, Target};
+use crate::registry::{Registry, object};
 
 impl Registry {
     /// Writes the new object's managedFields after a write that is not an apply.
@@ -57,7 +57,9 @@ impl Registry {
 
 /// The reference gives entries of `scale` no time.
 fn untimed(object: &mut Value) {
-    let managed = object::meta_mut(object).get_mut("managedFields").and_then(Value::as_array_mut);
+    let managed = object::meta_mut(object)
+        .get_mut("managedFields")
+        .and_then(Value::as_array_mut);
     for entry in managed.into_iter().flatten() {
         if entry.get("subresource").and_then(Value::as_str) == Some("scale") {
             object::as_map(entry).remove("time");

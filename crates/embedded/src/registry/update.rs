@@ -162,9 +162,8 @@ impl Registry {
         if made.is_tracked {
             let uid = object::text(&made.object, "uid");
             if !uid.is_empty() {
-                let why = format!(
-                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-                );
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
                 return Err(Fault::conflict(&target.plural(), &target.name, &why));
             }
             let mut object = made.object;
@@ -210,16 +209,17 @@ impl Registry {
             old: Some(old),
             ask,
         };
-        self.admit(&review, &mut new, warnings).await.map_err(Refused::Fault)?;
+        // Held until the object is stored, so that nobody else is given its addresses.
+        let _reserved = self.admit(&review, &mut new, warnings).await.map_err(Refused::Fault)?;
         Self::prepare_update(target, &mut new, old);
         Self::check_update(target, &new, old, warnings).map_err(Refused::Fault)?;
         fields::keep_times(old, &mut new);
+        object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
         self.validate(&review, Some(&new), warnings)
             .await
             .map_err(Refused::Fault)?;
         let is_going =
             object::is_deleting(old) && !object::has_finalizers(&new) && grace(old) == 0 && Self::may_go(target, &new);
-        object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
         if !is_going && new == *old {
             return Ok(Outcome::new(new, false, warnings));
         }
@@ -229,7 +229,7 @@ impl Registry {
         let change = if is_going {
             Change::Delete
         } else {
-            Change::Put(Self::store_form(&target.resource, &new).map_err(Refused::Fault)?)
+            Change::Put(Self::fitting_form(&target.resource, &mut new).map_err(Refused::Fault)?)
         };
         let revision = self
             .commit(entry.key.clone(), Expect::Revision(entry.revision), change)
@@ -337,7 +337,7 @@ impl Registry {
             }
             Rules::Custom => {
                 errors.extend(check_metadata(target, new, NameRule::Subdomain));
-                errors.extend(Self::check_custom(target, new, Some(old)));
+                errors.extend(Self::check_custom(target, new, Some(old), warnings));
             }
         }
         if errors.is_empty() {

@@ -47,7 +47,7 @@ fn walk(schema: &Schema, value: &Value, place: &Place<'_>, errors: &mut Vec<Fiel
         Value::Array(items) => {
             match schema.list_type {
                 ListType::Set => {
-                    let keys: Vec<&Value> = items.iter().collect();
+                    let keys: Vec<Key<'_>> = items.iter().map(|item| vec![Some(item)]).collect();
                     errors.extend(second_places(&keys).into_iter().filter_map(|index| {
                         Some(FieldError::duplicate(
                             &Place::Item(place, index).path(),
@@ -81,40 +81,91 @@ fn map_list(schema: &Schema, items: &[Value], place: &Place<'_>, errors: &mut Ve
         ));
         return;
     }
-    let keys: Vec<Value> = items
+    let keys: Vec<Key<'_>> = items
         .iter()
-        .map(|item| {
-            let mut key = Map::new();
-            for name in &schema.list_map_keys {
-                if let Some(value) = item.get(&**name) {
-                    key.insert(name.to_string(), value.clone());
-                }
-            }
-            Value::Object(key)
-        })
+        .map(|item| schema.list_map_keys.iter().map(|name| item.get(&**name)).collect())
         .collect();
-    let references: Vec<&Value> = keys.iter().collect();
-    for index in second_places(&references) {
-        if let Some(key) = keys.get(index) {
-            errors.push(FieldError::duplicate(&Place::Item(place, index).path(), key.clone()));
+    for index in second_places(&keys) {
+        let mut key = Map::new();
+        for (name, value) in schema.list_map_keys.iter().zip(keys.get(index).into_iter().flatten()) {
+            if let Some(value) = value {
+                key.insert(name.to_string(), (*value).clone());
+            }
         }
+        errors.push(FieldError::duplicate(
+            &Place::Item(place, index).path(),
+            Value::Object(key),
+        ));
     }
 }
 
+/// What an item of a list is told apart by; `None` where it lacks a key.
+type Key<'a> = Vec<Option<&'a Value>>;
+
+/// Up to this many items, comparing each with each is faster than any index.
+const FEW_ITEMS: usize = 32;
+
 /// Where a value stands for the second time; third times are not named.
-fn second_places(values: &[&Value]) -> Vec<usize> {
-    if values.len() <= 1 {
-        return Vec::new();
+fn second_places(keys: &[Key<'_>]) -> Vec<usize> {
+    if keys.len() <= FEW_ITEMS {
+        let seen = |index: usize| {
+            let key = keys.get(index);
+            keys.iter().take(index).filter(|earlier| Some(*earlier) == key).count()
+        };
+        return (1..keys.len()).filter(|index| seen(*index) == 1).collect();
     }
-    let mut times = std::collections::HashMap::<String, usize>::with_capacity(values.len());
+    let mut times = std::collections::HashMap::<String, usize>::with_capacity(keys.len());
     let mut found = Vec::new();
-    for (index, value) in values.iter().enumerate() {
+    for (index, key) in keys.iter().enumerate() {
         // The text of a value is its identity: maps are sorted, and 1 is not 1.0, as in the reference.
-        let seen = times.entry(value.to_string()).or_default();
+        let text: Vec<String> = key
+            .iter()
+            .map(|value| value.map_or_else(String::new, Value::to_string))
+            .collect();
+        let seen = times.entry(text.join("\0")).or_default();
         *seen += 1;
         if *seen == 2 {
             found.push(index);
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn d3_duplicates_are_found_in_short_and_long_lists_alike() {
+        let schema = Schema {
+            list_type: ListType::Set,
+            ..Schema::default()
+        };
+        for filler in [0i64, 100] {
+            let mut list: Vec<Value> = (0..filler).map(Value::from).collect();
+            let at = list.len();
+            list.extend([
+                json!("a"),
+                json!("b"),
+                json!("a"),
+                json!("a"),
+                json!({"x": 1}),
+                json!({"x": 1}),
+            ]);
+            let found: Vec<String> = duplicates(&schema, &Value::Array(list))
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let [first, second] = [at + 2, at + 5];
+            assert_eq!(
+                found,
+                [
+                    format!("[{first}]: Duplicate value: \"a\""),
+                    format!("[{second}]: Duplicate value: {{\"x\":1}}"),
+                ]
+            );
+        }
+    }
 }

@@ -208,13 +208,16 @@ fn fill_in(schema: &Schema, published: &mut Value, resource: bool) {
     if !(resource || schema.embedded_resource) {
         return;
     }
+    let words = if resource {
+        [API_VERSION, KIND]
+    } else {
+        [EMBEDDED_API_VERSION, EMBEDDED_KIND]
+    };
     let properties = map.entry("properties").or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(properties) = properties {
-        properties.insert(
-            "apiVersion".to_owned(),
-            json!({"description": API_VERSION, "type": "string"}),
-        );
-        properties.insert("kind".to_owned(), json!({"description": KIND, "type": "string"}));
+        for (name, words) in ["apiVersion", "kind"].into_iter().zip(words) {
+            properties.insert(name.to_owned(), json!({"description": words, "type": "string"}));
+        }
         properties.insert(
             "metadata".to_owned(),
             json!({
@@ -223,8 +226,21 @@ fn fill_in(schema: &Schema, published: &mut Value, resource: bool) {
             }),
         );
     }
+    if !resource {
+        // What is embedded must say what it is; the root is known by its address.
+        let required = map.entry("required").or_insert_with(|| json!([]));
+        if let Value::Array(required) = required {
+            for name in ["kind", "apiVersion"] {
+                if !required.iter().any(|known| known == name) {
+                    required.push(name.into());
+                }
+            }
+        }
+    }
 }
 
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
 const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 const METADATA: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+const EMBEDDED_API_VERSION: &str = "apiVersion defines the versioned schema of this representation of an object. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+const EMBEDDED_KIND: &str = "kind is a string value representing the type of this object. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";

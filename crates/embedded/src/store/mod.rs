@@ -88,6 +88,8 @@ pub struct Snapshot(Arc<Tree>);
 pub struct Stats {
     /// Lines appended since the store was opened.
     pub writes: u64,
+    /// Objects looked for or listed since it was opened.
+    pub reads: u64,
     /// Commits to disk since it was opened; of them, those that waited for the disk.
     pub commits: u64,
     pub durable_commits: u64,
@@ -119,6 +121,7 @@ struct Shared {
     options: Options,
     renderings: Arc<RenderingTally>,
     writes: AtomicU64,
+    reads: AtomicU64,
     /// On disk: what the writer thread is given.
     queue: Option<Arc<Queue>>,
 }
@@ -167,13 +170,15 @@ impl Shared {
             tree: Arc::new(tree),
             heads: HashMap::new(),
         };
-        let (state, hub, writes) = (RwLock::new(state), Hub::default(), AtomicU64::new(0));
+        let (state, hub) = (RwLock::new(state), Hub::default());
+        let (writes, reads) = (AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(Shared {
             state,
             hub,
             options,
             renderings,
             writes,
+            reads,
             queue,
         })
     }
@@ -260,11 +265,13 @@ impl Store {
 
     /// The object as the next write will find it, with writes that are not yet durable. Never to be shown to a client.
     pub fn head(&self, key: &Key) -> Option<Entry> {
+        self.shared.reads.fetch_add(1, Ordering::Relaxed);
         self.shared.read().head(key)
     }
 
     /// The object now, or at a revision from the floor on.
     pub fn get(&self, key: &Key, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
+        self.shared.reads.fetch_add(1, Ordering::Relaxed);
         self.shared.read().tree.get(key, at)
     }
 
@@ -276,7 +283,11 @@ impl Store {
         after: Option<&Key>,
         limit: usize,
     ) -> Result<Page, ReadError> {
-        self.shared.read().tree.list(prefix, at, after, limit)
+        let page = self.shared.read().tree.list(prefix, at, after, limit)?;
+        self.shared
+            .reads
+            .fetch_add(page.entries.len() as u64, Ordering::Relaxed);
+        Ok(page)
     }
 
     /// Checks a batch against what is there and appends it, whole or not at all. Later writes of a batch see earlier
@@ -420,6 +431,7 @@ impl Store {
         };
         Stats {
             writes: self.shared.writes.load(Ordering::Relaxed),
+            reads: self.shared.reads.load(Ordering::Relaxed),
             commits: count(|queue| &queue.commits),
             durable_commits: count(|queue| &queue.durable_commits),
             failed_commits: count(|queue| &queue.failed_commits),

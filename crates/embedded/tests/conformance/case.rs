@@ -15,6 +15,7 @@
 //! until 404                             (ask again until the code is this …)
 //! until .status.phase == "Active"       (… or until this is so; only the last answer is compared)
 //! raw                                   (the body is sent as it stands)
+//! base64                                (the body is bytes; for protobuf, whose meaning a comment tells)
 //!
 //! CRD Widget                            (makes a CRD of $group and waits until it is served; body: its version v1)
 //! WATCH w $core/configmaps?watch=true   (opens a watch called w)
@@ -83,12 +84,22 @@ pub enum Action {
 pub struct Options {
     pub headers: Vec<(String, String)>,
     pub body: Option<String>,
-    pub raw: bool,
+    pub form: Form,
     pub captures: Vec<(String, Source)>,
     pub show: Vec<Path>,
     pub drop: Vec<Path>,
     pub shown_headers: Vec<String>,
     pub until: Option<Until>,
+}
+
+/// How the body stands in the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum Form {
+    /// YAML, which is sent as JSON.
+    #[default]
+    Yaml,
+    Raw,
+    Base64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -237,7 +248,9 @@ fn option(line: &str, options: &mut Options) -> Result<(), String> {
     } else if let Some(condition) = line.strip_prefix("until ") {
         options.until = Some(until(condition)?);
     } else if line == "raw" {
-        options.raw = true;
+        options.form = Form::Raw;
+    } else if line == "base64" {
+        options.form = Form::Base64;
     } else {
         return Err(format!("cannot make sense of `{line}`"));
     }

@@ -106,8 +106,8 @@ impl Normaliser {
                 if is_list && let Some(metadata) = map.get_mut("metadata") {
                     hide_version(metadata);
                 }
-                if is_bookmark && let Some(metadata) = map.get_mut("object").and_then(|o| o.get_mut("metadata")) {
-                    hide_version(metadata);
+                if is_bookmark && let Some(object) = map.get_mut("object") {
+                    hide_versions_below(object);
                 }
                 // First sights must not depend on how a server orders its keys.
                 let mut entries: Vec<(String, Value)> = std::mem::take(map).into_iter().collect();
@@ -187,6 +187,16 @@ fn hide_version(metadata: &mut Value) {
         && version != "0"
     {
         "<rv>".clone_into(version);
+    }
+}
+
+/// A bookmark may be a Table, with the object in it.
+fn hide_versions_below(value: &mut Value) {
+    hide_version(value);
+    match value {
+        Value::Object(map) => map.values_mut().for_each(hide_versions_below),
+        Value::Array(elements) => elements.iter_mut().for_each(hide_versions_below),
+        _ => {}
     }
 }
 
@@ -290,11 +300,16 @@ mod tests {
     #[test]
     fn f2_a_lists_version_and_a_bookmarks_are_nobodys() {
         let list = json!({"items": [{"metadata": {"resourceVersion": "5"}}], "metadata": {"resourceVersion": "5"}});
-        let bookmark = json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "6"}}});
+        let row = json!({"object": {"metadata": {"resourceVersion": "6"}}});
+        let bookmark = json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "6"}, "rows": [row]}});
         let got = normal("", &[list, bookmark]);
         assert_eq!(got[0]["metadata"]["resourceVersion"], "<rv>");
         assert_eq!(got[0]["items"][0]["metadata"]["resourceVersion"], "<rv-1>");
         assert_eq!(got[1]["object"]["metadata"]["resourceVersion"], "<rv>");
+        assert_eq!(
+            got[1]["object"]["rows"][0]["object"]["metadata"]["resourceVersion"],
+            "<rv>"
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -25,12 +26,31 @@ enum History {
 }
 
 impl Target {
+    /// A server that answers in process.
+    #[cfg(test)]
+    pub fn over(client: Client) -> Self {
+        Self {
+            client,
+            controllers: false,
+            history: History::Kept,
+        }
+    }
+
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     pub fn has_controllers(&self) -> bool {
         self.controllers
+    }
+
+    /// An answer that takes longer is none. Generous with a real server: it may share two cores with a compiler. The
+    /// embedded one answers at once; what takes time there is a watch of three seconds.
+    pub fn patience(&self) -> Duration {
+        match self.history {
+            History::Embedded(_) => Duration::from_secs(8),
+            History::Xtask { .. } | History::Kept => Duration::from_secs(20),
+        }
     }
 
     pub async fn compact(&self) -> Result<(), String> {
@@ -66,7 +86,12 @@ impl Target {
 
 /// The embedded server in process, a new one for each program.
 pub async fn embedded(controllers: bool) -> Option<Target> {
-    let cluster = usher_embedded::Cluster::start(usher_embedded::Options::default()).unwrap();
+    let mut options = usher_embedded::Options::default();
+    if !controllers {
+        // The reference's API server cleans up after definitions by itself.
+        options.controllers = usher_embedded::Controllers::none().with(usher_embedded::Controller::Definitions);
+    }
+    let cluster = usher_embedded::Cluster::start(options).unwrap();
     // A real server's first revisions are long forgotten, too.
     cluster.compact_now();
     Some(Target {

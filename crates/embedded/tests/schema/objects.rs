@@ -77,9 +77,10 @@ fn hold(recorded: &str) {
                 continue;
             }
         };
-        for case in group["cases"].as_array().unwrap() {
+        for (index, case) in group["cases"].as_array().unwrap().iter().enumerate() {
             count += 1;
-            let mut new = whole(&case["object"], "n");
+            // The names that the recorded objects had.
+            let mut new = whole(&case["object"], &format!("n{index}"));
             let old = case.get("old").map(|old| whole(old, "n"));
             let (warnings, errors) = write(&schema, &rules, &mut new, old.as_ref());
             let mut errors: Vec<String> = errors.iter().map(ToString::to_string).collect();

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use usher_subnets::api::{ClaimPhase, FINALIZER, SubnetPhase};
 
-use crate::support::bare::left_out;
+use crate::support::plane::left_out;
 use crate::support::world::eventually;
 use crate::support::{Now, World};
 

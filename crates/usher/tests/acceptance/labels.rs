@@ -8,7 +8,7 @@ use serde_json::json;
 use usher_subnets::api::{FINALIZER, PARENT_LABEL, Strategy, SubnetPhase};
 
 use super::children::in_order;
-use crate::support::bare::left_out;
+use crate::support::plane::left_out;
 use crate::support::invariants::{held, net, owner, phase};
 use crate::support::{Now, World};
 

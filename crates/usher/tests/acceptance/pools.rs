@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use usher_subnets::api::{Subnet, SubnetPhase};
 
 use super::by_hand::is;
-use crate::support::bare::left_out;
+use crate::support::plane::left_out;
 use crate::support::invariants::net;
 use crate::support::world::eventually;
 use crate::support::{Chance, Now, World};

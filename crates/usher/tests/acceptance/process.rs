@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::support::World;
 use crate::support::audit::Request;
+use crate::support::plane::left_out;
 use crate::support::rights;
 
 /// Requests of the operators in this world, by what they are.
@@ -106,6 +107,9 @@ async fn i11_a_bound_claim_costs_three_writes_a_release_two_and_no_reads() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_right_is_named_and_once_granted_all_goes_on_without_a_restart() {
+    if left_out("a_missing_right_is_named_and_once_granted_all_goes_on_without_a_restart") {
+        return;
+    }
     let world = World::new().await;
     let mut lacking = rights::all();
     lacking[0] = json!({

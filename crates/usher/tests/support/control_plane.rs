@@ -11,6 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use super::plane::{self, PLANE, Plane};
+
 /// An API server that runs.
 #[derive(Debug, Clone)]
 pub struct Server {
@@ -33,10 +35,10 @@ fn variable(name: &str) -> String {
 impl Server {
     /// The one of this test run, shared by all tests; never disturbed. Which one that is depends on the test program.
     pub fn shared() -> Self {
-        let (kubeconfig, dir) = if super::bare::IS_BARE {
-            ("USHER_TEST_BARE_KUBECONFIG", "USHER_BARE_K8S_DIR")
-        } else {
-            ("USHER_TEST_KUBECONFIG", "USHER_K8S_DIR")
+        let (kubeconfig, dir) = match PLANE {
+            Plane::Bare => ("USHER_TEST_BARE_KUBECONFIG", "USHER_BARE_K8S_DIR"),
+            Plane::Usual => ("USHER_TEST_KUBECONFIG", "USHER_K8S_DIR"),
+            Plane::Embedded => return plane::embedded().clone(),
         };
         Self {
             kubeconfig: variable(kubeconfig).into(),

@@ -12,7 +12,6 @@
 )]
 
 pub mod audit;
-pub mod bare;
 pub mod chance;
 pub mod control_plane;
 pub mod history;
@@ -21,6 +20,7 @@ pub mod judge;
 pub mod kubectl;
 pub mod load;
 pub mod operator;
+pub mod plane;
 #[path = "../../../operator/tests/support/proxy.rs"]
 pub mod proxy;
 pub mod recount;

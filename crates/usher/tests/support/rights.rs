@@ -56,11 +56,10 @@ impl World {
             .create_token_request(name, &PostParams::default(), &request)
             .await
             .unwrap();
-        let token = token.status.unwrap().token.unwrap();
         let mut kubeconfig = kube::config::Kubeconfig::read_from(&self.server.kubeconfig).unwrap();
         for user in &mut kubeconfig.auth_infos {
             user.auth_info = Some(kube::config::AuthInfo {
-                token: Some(token.clone().into()),
+                token: token.status.as_ref().unwrap().token.clone().map(Into::into),
                 ..kube::config::AuthInfo::default()
             });
         }
@@ -68,7 +67,7 @@ impl World {
         // JSON is YAML. The token is kept secret from a struct's own serialisation, so it is put in as text.
         let mut text = serde_json::to_value(&kubeconfig).unwrap();
         for user in text["users"].as_array_mut().unwrap() {
-            user["user"] = json!({"token": token});
+            user["user"] = json!({"token": token.status.as_ref().unwrap().token});
         }
         std::fs::write(&path, text.to_string()).unwrap();
         path

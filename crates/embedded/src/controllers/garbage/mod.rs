@@ -78,12 +78,12 @@ impl Control for Garbage {
         let before = self.graph.put(&line.key, meta);
         let old: &[Owner] = before.as_ref().map_or(&[], |node| &node.owners);
         if old != owners {
-            let added = owners.iter().filter(|owner| !old.contains(owner));
-            if added.clone().any(|owner| !self.is_sound(hand, &line.key, owner)) {
+            let mut added = owners.iter().filter(|owner| !old.contains(owner));
+            if added.any(|owner| !self.is_sound(hand, &line.key, owner)) {
                 wishes.sync(line.key.as_str());
             }
-            // Whoever waited for this object may wait no longer; whoever waits must take it along.
-            self.sync_waiting_owners(added, wishes);
+            // Whoever waited for this object may wait no longer. An owner that already waits takes a newcomer along when
+            // the last of those it waits for is gone, as in the reference.
             self.sync_waiting_owners(old.iter().filter(|owner| !owners.contains(owner)), wishes);
         }
         self.transition(&line.key, before.map(|node| node.state), wishes);
@@ -187,10 +187,17 @@ impl Garbage {
         self.release(hand, owner, FOREGROUND).await
     }
 
+    /// Takes the finalizer from the owner as it is now: it may have been its own dependent.
     async fn release(&self, hand: &Hand, owner: &Item, finalizer: &str) -> Result<(), Fault> {
-        let left: Vec<&String> = owner.meta.finalizers.iter().filter(|name| *name != finalizer).collect();
+        let Some((meta, revision)) = hand.meta(&owner.key) else {
+            return Ok(());
+        };
+        if meta.uid != owner.meta.uid {
+            return Ok(());
+        }
+        let left: Vec<&String> = meta.finalizers.iter().filter(|name| *name != finalizer).collect();
         let change = json!({"metadata": {
-            "resourceVersion": owner.revision.to_string(),
+            "resourceVersion": revision.to_string(),
             "finalizers": if left.is_empty() { Value::Null } else { json!(left) },
         }});
         forgiving(hand.patch(&owner.target, "", change).await.map(|_| ()))

@@ -28,10 +28,6 @@ impl Around<'_> {
     fn grace(&self) -> Option<i64> {
         integer(self.spec, "terminationGracePeriodSeconds")
     }
-
-    fn os(&self) -> &str {
-        text(at(self.spec, "/os"), "name")
-    }
 }
 
 pub(super) fn check_containers(errors: &mut Errors, around: &Around<'_>, path: &Path) {
@@ -44,10 +40,14 @@ pub(super) fn check_containers(errors: &mut Errors, around: &Around<'_>, path: &
         let path = path.index(index);
         check_common(errors, container, around, &path);
         let name = text(container, "name");
-        if containers.iter().take(index).any(|earlier| text(earlier, "name") == name) {
+        if containers
+            .iter()
+            .take(index)
+            .any(|earlier| text(earlier, "name") == name)
+        {
             errors.push(FieldError::duplicate(&path.field("name"), name));
         }
-        check_lifecycle(errors, container, around.grace(), around.os(), &path);
+        check_lifecycle(errors, container, around.grace(), &path);
         check_probes(errors, container, around.grace(), &path);
         check_restart(errors, container, &path);
     }
@@ -76,7 +76,7 @@ pub(super) fn check_init_containers(errors: &mut Errors, around: &Around<'_>, pa
         }
         check_host_ports(errors, std::slice::from_ref(container), path);
         if sidecar {
-            check_lifecycle(errors, container, around.grace(), around.os(), &here);
+            check_lifecycle(errors, container, around.grace(), &here);
             check_probes(errors, container, around.grace(), &here);
         } else {
             for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
@@ -118,10 +118,20 @@ fn check_common(errors: &mut Errors, container: &Value, around: &Around<'_>, pat
         &["Always", "IfNotPresent", "Never"],
         path,
     );
-    check_resources(errors, at(container, "/resources"), &around.claims, &path.field("resources"));
+    check_resources(
+        errors,
+        at(container, "/resources"),
+        &around.claims,
+        &path.field("resources"),
+    );
     check_resize(errors, container, around, &path.field("resizePolicy"));
     let host_users = truth(around.spec, "hostUsers") != Some(false);
-    check_container_security(errors, at(container, "/securityContext"), host_users, &path.field("securityContext"));
+    check_container_security(
+        errors,
+        at(container, "/securityContext"),
+        host_users,
+        &path.field("securityContext"),
+    );
 }
 
 /// A word of a closed set that must be there.
@@ -179,7 +189,11 @@ fn check_resize(errors: &mut Errors, container: &Value, around: &Around<'_>, pat
     let policies = list(container, "resizePolicy");
     for (index, policy) in policies.iter().enumerate() {
         let (name, restart) = (text(policy, "resourceName"), text(policy, "restartPolicy"));
-        if policies.iter().take(index).any(|earlier| text(earlier, "resourceName") == name) {
+        if policies
+            .iter()
+            .take(index)
+            .any(|earlier| text(earlier, "resourceName") == name)
+        {
             errors.push(FieldError::duplicate(&path.index(index), name));
         }
         for (value, words) in [

@@ -1,12 +1,10 @@
 //! What the reference fills in: in every pod spec, and in pods alone.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::kinds::claim;
 use crate::kinds::quantity::Quantity;
-use crate::kinds::reading::{
-    default_if_empty, default_to, given, integer, list_mut, object_mut, text, truth,
-};
+use crate::kinds::reading::{default_if_empty, default_to, given, integer, list_mut, object_mut, text, truth};
 use crate::kinds::volume_source::has_source;
 
 /// A file's permissions, unless the volume says otherwise.
@@ -43,7 +41,10 @@ pub(in crate::kinds) fn default_spec(spec: &mut Value) {
 
 /// The old name of the account's field says what the new one says.
 pub(in crate::kinds) fn default_account(spec: &mut Value) {
-    let (new, old) = (text(spec, "serviceAccountName").to_owned(), text(spec, "serviceAccount").to_owned());
+    let (new, old) = (
+        text(spec, "serviceAccountName").to_owned(),
+        text(spec, "serviceAccount").to_owned(),
+    );
     let name = if new.is_empty() { old } else { new };
     if let Some(map) = spec.as_object_mut().filter(|_| !name.is_empty()) {
         map.insert("serviceAccountName".to_owned(), name.clone().into());
@@ -53,6 +54,9 @@ pub(in crate::kinds) fn default_account(spec: &mut Value) {
 
 /// What pods have and templates have not.
 pub(super) fn default_pod(pod: &mut Value) {
+    if let Some(status) = pod.get_mut("status") {
+        default_addresses(status);
+    }
     let Some(spec) = object_mut(pod, "spec") else {
         return;
     };
@@ -72,6 +76,23 @@ pub(super) fn default_pod(pod: &mut Value) {
         }
     }
     default_to(spec, "enableServiceLinks", true);
+}
+
+/// The first of the addresses has a field of its own, which says what the list says.
+fn default_addresses(status: &mut Value) {
+    let first = text(status, "podIP").to_owned();
+    let listed = status
+        .pointer("/podIPs/0/ip")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if let Some(map) = status.as_object_mut() {
+        if first.is_empty() && !listed.is_empty() {
+            map.insert("podIP".to_owned(), listed.into());
+        } else if !first.is_empty() && first != listed {
+            map.insert("podIPs".to_owned(), json!([{"ip": first}]));
+        }
+    }
 }
 
 /// Who gives a limit asks for as much, unless told otherwise.
@@ -101,7 +122,10 @@ fn default_container(container: &mut Value) {
         default_if_empty(port, "protocol", "TCP");
     }
     for variable in list_mut(container, "env") {
-        if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef").filter(|field| field.is_object()) {
+        if let Some(field) = variable
+            .pointer_mut("/valueFrom/fieldRef")
+            .filter(|field| field.is_object())
+        {
             default_if_empty(field, "apiVersion", "v1");
         }
     }
@@ -124,8 +148,15 @@ fn default_container(container: &mut Value) {
             }
         }
     }
+    // A feature that the reference has off; it drops the field.
+    if let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") {
+        lifecycle.remove("stopSignal");
+    }
     for hook in ["postStart", "preStop"] {
-        if let Some(hook) = container.get_mut("lifecycle").and_then(|lifecycle| lifecycle.get_mut(hook)) {
+        if let Some(hook) = container
+            .get_mut("lifecycle")
+            .and_then(|lifecycle| lifecycle.get_mut(hook))
+        {
             default_http(hook);
         }
     }
@@ -157,7 +188,9 @@ fn round(amounts: &mut Map<String, Value>) {
 
 /// Whether an image's tag is `latest`, by name or by having neither tag nor digest.
 fn pulls_always(image: &str) -> bool {
-    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let (name, digest) = image
+        .split_once('@')
+        .map_or((image, None), |(name, digest)| (name, Some(digest)));
     let last_slash = name.rfind('/').map_or(0, |at| at + 1);
     let (repository, tag) = match name.get(last_slash..).unwrap_or_default().rfind(':') {
         Some(at) => {
@@ -168,7 +201,11 @@ fn pulls_always(image: &str) -> bool {
     };
     // What is no reference at all has no tag. A host, which comes first, may have capitals; the path may not.
     let path = match repository.split_once('/') {
-        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" || host.chars().any(char::is_uppercase) => path,
+        Some((host, path))
+            if host.contains(['.', ':']) || host == "localhost" || host.chars().any(char::is_uppercase) =>
+        {
+            path
+        }
         _ => repository,
     };
     let fits = |part: &str| {
@@ -212,7 +249,10 @@ fn default_volume(volume: &mut Value) {
             }
         }
     }
-    if let Some(spec) = volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec").filter(|spec| spec.is_object()) {
+    if let Some(spec) = volume
+        .pointer_mut("/ephemeral/volumeClaimTemplate/spec")
+        .filter(|spec| spec.is_object())
+    {
         claim::default_spec(spec);
     }
     if given(volume, "image").is_some()
@@ -259,10 +299,24 @@ mod tests {
 
     #[test]
     fn o22_the_pull_policy_follows_the_tag() {
-        for image in ["nginx", "nginx:latest", "localhost:5000/a/b", "Registry.io/a", "a.b:80/c:latest"] {
+        for image in [
+            "nginx",
+            "nginx:latest",
+            "localhost:5000/a/b",
+            "Registry.io/a",
+            "a.b:80/c:latest",
+        ] {
             assert!(pulls_always(image), "{image}");
         }
-        for image in ["nginx:1", "a@sha256:00", "a:5000/b:v1", "Nginx", "", "a//b", "x:latest@sha256:1x/"] {
+        for image in [
+            "nginx:1",
+            "a@sha256:00",
+            "a:5000/b:v1",
+            "Nginx",
+            "",
+            "a//b",
+            "x:latest@sha256:1x/",
+        ] {
             assert_eq!(pulls_always(image), image.starts_with("x:latest"), "{image}");
         }
     }

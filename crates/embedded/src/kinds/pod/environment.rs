@@ -195,7 +195,13 @@ pub(in crate::kinds) fn check_resource_ref(errors: &mut Errors, reference: &Valu
     } else if !RESOURCES.contains(&resource) && !huge {
         errors.push(FieldError::not_supported(&path.field("resource"), resource, RESOURCES));
     }
-    check_divisor(errors, resource, huge, at(reference, "/divisor"), &path.field("divisor"));
+    check_divisor(
+        errors,
+        resource,
+        huge,
+        at(reference, "/divisor"),
+        &path.field("divisor"),
+    );
 }
 
 fn check_divisor(errors: &mut Errors, resource: &str, huge: bool, divisor: &Value, path: &Path) {

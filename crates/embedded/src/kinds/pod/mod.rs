@@ -8,6 +8,7 @@ mod placement;
 mod probes;
 mod security;
 mod spec;
+mod status;
 mod update;
 mod warnings;
 
@@ -29,11 +30,16 @@ pub static RULES: BuiltIn = BuiltIn {
     on_create,
     check,
     check_update: update::check_update,
-    warn: |pod, _| warnings::of_spec(at(pod, "/spec"), &Path::new("spec")),
+    check_status: status::check_status,
+    warn: warnings::of_pod,
     fields: &[
         ("spec.nodeName", |pod| text_at(pod, "/spec/nodeName").to_owned()),
-        ("spec.restartPolicy", |pod| text_at(pod, "/spec/restartPolicy").to_owned()),
-        ("spec.schedulerName", |pod| text_at(pod, "/spec/schedulerName").to_owned()),
+        ("spec.restartPolicy", |pod| {
+            text_at(pod, "/spec/restartPolicy").to_owned()
+        }),
+        ("spec.schedulerName", |pod| {
+            text_at(pod, "/spec/schedulerName").to_owned()
+        }),
         ("spec.serviceAccountName", |pod| {
             text_at(pod, "/spec/serviceAccountName").to_owned()
         }),
@@ -43,7 +49,12 @@ pub static RULES: BuiltIn = BuiltIn {
         ("status.phase", |pod| text_at(pod, "/status/phase").to_owned()),
         ("status.podIP", |pod| {
             let first = text_at(pod, "/status/podIPs/0/ip");
-            if first.is_empty() { text_at(pod, "/status/podIP") } else { first }.to_owned()
+            if first.is_empty() {
+                text_at(pod, "/status/podIP")
+            } else {
+                first
+            }
+            .to_owned()
         }),
         ("status.nominatedNodeName", |pod| {
             text_at(pod, "/status/nominatedNodeName").to_owned()
@@ -53,8 +64,9 @@ pub static RULES: BuiltIn = BuiltIn {
     ..BuiltIn::PLAIN
 };
 
-/// A new pod waits, whatever its status said.
+/// A new pod waits, whatever its status said. It was stamped before: its time is the conditions' time.
 fn on_create(pod: &mut Value) {
+    let now = at(pod, "/metadata/creationTimestamp").clone();
     let mut status = json!({"phase": "Pending", "qosClass": quality(at(pod, "/spec"))});
     if !list(at(pod, "/spec"), "schedulingGates").is_empty()
         && let Some(map) = status.as_object_mut()
@@ -64,12 +76,18 @@ fn on_create(pod: &mut Value) {
             json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
-                "lastProbeTime": null, "lastTransitionTime": null,
+                "lastProbeTime": null, "lastTransitionTime": now,
             }]),
         );
     }
     if let Some(map) = pod.as_object_mut() {
         map.insert("status".to_owned(), status);
+    }
+    // Less than nothing is the least that a pod can be given.
+    if let Some(grace) = pod.pointer_mut("/spec/terminationGracePeriodSeconds")
+        && grace.as_i64().is_some_and(|seconds| seconds < 0)
+    {
+        *grace = 1.into();
     }
 }
 
@@ -87,9 +105,11 @@ pub fn quality(spec: &Value) -> &'static str {
         containers().collect()
     };
     let named = |holder: &Value| {
-        ["limits", "requests"]
-            .iter()
-            .any(|field| ["cpu", "memory"].iter().any(|name| positive(holder, field, name).is_some()))
+        ["limits", "requests"].iter().any(|field| {
+            ["cpu", "memory"]
+                .iter()
+                .any(|name| positive(holder, field, name).is_some())
+        })
     };
     let whole = |holder: &Value| {
         ["cpu", "memory"].iter().all(|name| {
@@ -143,11 +163,7 @@ fn check_annotations(errors: &mut Errors, meta: &Value, path: &Path) {
         let value = value.as_str().unwrap_or_default();
         let canonical = value.parse::<i32>().is_ok_and(|number| number.to_string() == value);
         if !canonical {
-            errors.push(FieldError::invalid(
-                &path.key(key),
-                value,
-                "must be a 32bit integer",
-            ));
+            errors.push(FieldError::invalid(&path.key(key), value, "must be a 32bit integer"));
         }
     }
 }
@@ -196,7 +212,7 @@ mod tests {
         };
         assert_eq!(of(&[json!({})]), "BestEffort");
         assert_eq!(of(&[json!({"requests": {"cpu": "0"}})]), "BestEffort");
-        assert_eq!(of(&[whole.clone()]), "Guaranteed");
+        assert_eq!(of(std::slice::from_ref(&whole)), "Guaranteed");
         assert_eq!(of(&[whole.clone(), some.clone()]), "Burstable");
         assert_eq!(of(&[whole, json!({})]), "Burstable");
     }

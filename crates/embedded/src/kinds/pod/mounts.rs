@@ -23,7 +23,11 @@ pub(super) fn check_mounts(errors: &mut Errors, container: &Value, volumes: &[&V
         if target.is_empty() {
             errors.push(FieldError::required(&path.field("mountPath"), ""));
         }
-        if mounts.iter().take(index).any(|earlier| text(earlier, "mountPath") == target) {
+        if mounts
+            .iter()
+            .take(index)
+            .any(|earlier| text(earlier, "mountPath") == target)
+        {
             errors.push(FieldError::invalid(&path.field("mountPath"), target, "must be unique"));
         }
         if devices.iter().any(|device| text(device, "name") == name) {
@@ -117,7 +121,9 @@ fn check_devices(errors: &mut Errors, devices: &[Value], mounts: &[Value], volum
             errors.push(FieldError::invalid(&path.field("name"), name, "must be unique"));
         }
         match volumes.iter().find(|volume| text(volume, "name") == name) {
-            Some(volume) if given(volume, "persistentVolumeClaim").is_none() && given(volume, "ephemeral").is_none() => {
+            Some(volume)
+                if given(volume, "persistentVolumeClaim").is_none() && given(volume, "ephemeral").is_none() =>
+            {
                 errors.push(FieldError::invalid(
                     &path.field("name"),
                     name,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::fault::{FieldError, Path};
-use crate::kinds::checks::{Errors, among, at_least_one, dns_label, qualified};
+use crate::kinds::checks::{Errors, among, dns_label, qualified};
 use crate::kinds::node_selector::{check_node_selector, check_term};
 use crate::kinds::reading::{at, given, integer, list, map, text};
 use crate::kinds::selector::check_selector;
@@ -90,14 +90,20 @@ fn check_label_keys(errors: &mut Errors, holder: &Value, field: &str, path: &Pat
     }
 }
 
+fn positive(errors: &mut Errors, path: &Path, value: i64) {
+    if value <= 0 {
+        errors.push(FieldError::invalid(path, value, "must be greater than zero"));
+    }
+}
+
 pub(super) fn check_spreading(errors: &mut Errors, constraints: &[Value], path: &Path) {
     for (index, constraint) in constraints.iter().enumerate() {
         let path = path.index(index);
         let (key, action) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
-        at_least_one(
+        positive(
             errors,
             &path.field("maxSkew"),
-            Some(integer(constraint, "maxSkew").unwrap_or(0)),
+            integer(constraint, "maxSkew").unwrap_or(0),
         );
         if key.is_empty() {
             errors.push(FieldError::required(&path.field("topologyKey"), "can not be empty"));
@@ -117,7 +123,7 @@ pub(super) fn check_spreading(errors: &mut Errors, constraints: &[Value], path: 
             ));
         }
         if let Some(domains) = integer(constraint, "minDomains") {
-            at_least_one(errors, &path.field("minDomains"), Some(domains));
+            positive(errors, &path.field("minDomains"), domains);
             if action != "DoNotSchedule" {
                 errors.push(FieldError::invalid(
                     &path.field("minDomains"),
@@ -130,6 +136,9 @@ pub(super) fn check_spreading(errors: &mut Errors, constraints: &[Value], path: 
             among(errors, &path.field(field), constraint.get(field), &["Honor", "Ignore"]);
         }
         check_label_keys(errors, constraint, "matchLabelKeys", &path.field("matchLabelKeys"));
-        errors.extend(check_selector(at(constraint, "/labelSelector"), &path.field("labelSelector")));
+        errors.extend(check_selector(
+            at(constraint, "/labelSelector"),
+            &path.field("labelSelector"),
+        ));
     }
 }

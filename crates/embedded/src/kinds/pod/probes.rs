@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::fault::{FieldError, Path};
 use crate::kinds::checks::{Errors, not_negative, port_number_or_name};
-use crate::kinds::names;
 use crate::kinds::metadata::invalid;
+use crate::kinds::names;
 use crate::kinds::reading::{at, given, integer, list, text};
 
 /// Liveness, readiness and startup probe of a container. `grace` is the pod's grace period in seconds.
@@ -52,21 +52,21 @@ pub(super) fn check_probes(errors: &mut Errors, container: &Value, grace: Option
 }
 
 /// Hooks after start and before stop.
-pub(super) fn check_lifecycle(errors: &mut Errors, container: &Value, grace: Option<i64>, os: &str, path: &Path) {
+pub(super) fn check_lifecycle(errors: &mut Errors, container: &Value, grace: Option<i64>, path: &Path) {
     let Some(lifecycle) = given(container, "lifecycle") else {
         return;
     };
     let path = path.field("lifecycle");
     for field in ["postStart", "preStop"] {
         if let Some(hook) = given(lifecycle, field) {
-            check_handler(errors, hook, &["exec", "httpGet", "tcpSocket", "sleep"], grace, &path.field(field));
+            check_handler(
+                errors,
+                hook,
+                &["exec", "httpGet", "tcpSocket", "sleep"],
+                grace,
+                &path.field(field),
+            );
         }
-    }
-    if given(lifecycle, "stopSignal").is_some() && os.is_empty() {
-        errors.push(FieldError::forbidden(
-            &path.field("stopSignal"),
-            "may not be set for containers with empty `spec.os.name`",
-        ));
     }
 }
 

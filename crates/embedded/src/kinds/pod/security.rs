@@ -122,7 +122,10 @@ pub(super) fn check_container_security(errors: &mut Errors, context: &Value, hos
                 "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
             ));
         }
-        if list(at(context, "/capabilities"), "add").iter().any(|name| name == "CAP_SYS_ADMIN") {
+        if list(at(context, "/capabilities"), "add")
+            .iter()
+            .any(|name| name == "CAP_SYS_ADMIN")
+        {
             errors.push(FieldError::invalid(
                 path,
                 context.clone(),

@@ -5,17 +5,15 @@ use serde_json::Value;
 use super::containers::{Around, check_containers, check_init_containers, required_word};
 use super::placement::{check_affinity, check_spreading};
 use super::security::check_pod_security;
+use crate::fault::Wrong;
 use crate::fault::{FieldError, Path};
-use crate::kinds::checks::{
-    Errors, about_struct, among, dns_label, dns_subdomain, go_struct, ip, qualified,
-};
+use crate::kinds::checks::{Errors, about_struct, among, dns_label, dns_subdomain, go_struct, ip, qualified};
 use crate::kinds::metadata::check_label;
 use crate::kinds::names;
 use crate::kinds::reading::{at, entries, given, integer, list, text, truth};
 use crate::kinds::resources::check_amount;
 use crate::kinds::tolerations::check_tolerations;
 use crate::kinds::volume_source::check_volumes;
-use crate::fault::Wrong;
 
 const MOST_SEARCHES: usize = 32;
 const MOST_SEARCH_BYTES: usize = 2048;
@@ -28,7 +26,10 @@ pub(in crate::kinds) fn check_spec(errors: &mut Errors, spec: &Value, pod: &str,
     }
     let volumes = check_volumes(errors, list(spec, "volumes"), pod, &path.field("volumes"));
     check_claims(errors, list(spec, "resourceClaims"), &path.field("resourceClaims"));
-    let mut claims: Vec<&str> = list(spec, "resourceClaims").iter().map(|claim| text(claim, "name")).collect();
+    let mut claims: Vec<&str> = list(spec, "resourceClaims")
+        .iter()
+        .map(|claim| text(claim, "name"))
+        .collect();
     claims.retain(|name| !name.is_empty());
     claims.sort_unstable();
     let around = Around { spec, volumes, claims };
@@ -149,7 +150,11 @@ fn check_dns(errors: &mut Errors, spec: &Value, path: &Path) {
         ));
     }
     for (index, server) in servers.iter().enumerate() {
-        ip(errors, &path.field("nameservers").index(index), server.as_str().unwrap_or_default());
+        ip(
+            errors,
+            &path.field("nameservers").index(index),
+            server.as_str().unwrap_or_default(),
+        );
     }
     let (searches, path_of_searches) = (list(config, "searches"), path.field("searches"));
     if searches.len() > MOST_SEARCHES {
@@ -159,7 +164,11 @@ fn check_dns(errors: &mut Errors, spec: &Value, path: &Path) {
             format!("must not have more than {MOST_SEARCHES} search paths"),
         ));
     }
-    let bytes: usize = searches.iter().filter_map(Value::as_str).map(|search| search.len() + 1).sum();
+    let bytes: usize = searches
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|search| search.len() + 1)
+        .sum();
     if bytes > MOST_SEARCH_BYTES + 1 {
         errors.push(FieldError::invalid(
             &path_of_searches,
@@ -244,7 +253,10 @@ fn check_names(errors: &mut Errors, spec: &Value, path: &Path) {
     if let Some(name) = given(spec, "hostnameOverride").and_then(Value::as_str) {
         let path = path.field("hostnameOverride");
         for (field, words) in [
-            ("setHostnameAsFQDN", "may not be specified when setHostnameAsFQDN is true"),
+            (
+                "setHostnameAsFQDN",
+                "may not be specified when setHostnameAsFQDN is true",
+            ),
             ("hostNetwork", "may not be specified when hostNetwork is true"),
         ] {
             if truth(spec, field) == Some(true) {
@@ -283,7 +295,11 @@ fn check_rest(errors: &mut Errors, spec: &Value, path: &Path) {
         let path = path.field("hostAliases").index(index);
         ip(errors, &path.field("ip"), text(alias, "ip"));
         for (index, name) in list(alias, "hostnames").iter().enumerate() {
-            dns_subdomain(errors, &path.field("hostnames").index(index), name.as_str().unwrap_or_default());
+            dns_subdomain(
+                errors,
+                &path.field("hostnames").index(index),
+                name.as_str().unwrap_or_default(),
+            );
         }
     }
     for field in ["priorityClassName", "runtimeClassName"] {
@@ -301,10 +317,10 @@ fn check_rest(errors: &mut Errors, spec: &Value, path: &Path) {
         check_amount(errors, name, value, &path.field("overhead").field("limits").key(name));
     }
     if let Some(os) = given(spec, "os") {
-        let path = path.field("os").field("name");
+        let path = path.field("os");
         let name = text(os, "name");
         if name.is_empty() {
-            errors.push(FieldError::required(&path, "cannot be empty"));
+            errors.push(FieldError::required(&path.field("name"), "cannot be empty"));
         } else if name != "linux" && name != "windows" {
             errors.push(FieldError::not_supported(&path, name, &["linux", "windows"]));
         }

@@ -87,7 +87,10 @@ fn check_deadline(errors: &mut Errors, now: &Value, before: &Value, path: &Path)
 fn check_gates(errors: &mut Errors, now: &Value, before: &Value, path: &Path) {
     for (index, gate) in list(now, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
-        if !list(before, "schedulingGates").iter().any(|old| text(old, "name") == name) {
+        if !list(before, "schedulingGates")
+            .iter()
+            .any(|old| text(old, "name") == name)
+        {
             errors.push(FieldError::forbidden(
                 &path.index(index).field("name"),
                 format!("only deletion is allowed, but found new scheduling gate '{name}'"),
@@ -130,7 +133,7 @@ fn mask_placement(errors: &mut Errors, spec: &mut Value, before: &Value, path: &
     if entries(before, "nodeSelector").any(|(key, value)| wanted.get(key) != Some(value)) {
         errors.push(FieldError::invalid(
             &path.field("nodeSelector"),
-            wanted.clone(),
+            wanted.as_object().cloned().unwrap_or_default(),
             "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
         ));
     }
@@ -140,7 +143,11 @@ fn mask_placement(errors: &mut Errors, spec: &mut Value, before: &Value, path: &
         at(spec, &pointer).as_array().cloned().unwrap_or_default()
     };
     let (new, old) = (terms(spec), terms(before));
-    let path = path.field("affinity").field("nodeAffinity").field(REQUIRED).field("nodeSelectorTerms");
+    let path = path
+        .field("affinity")
+        .field("nodeAffinity")
+        .field(REQUIRED)
+        .field("nodeSelectorTerms");
     if !old.is_empty() && old.len() != new.len() {
         errors.push(FieldError::invalid(
             &path,

@@ -5,13 +5,14 @@
 //! written out ([`program`]), and errors have the reference's paths and words. A rule that could not be run is refused
 //! with its CRD; none passes silently.
 
+mod condition;
 mod cost;
 mod names;
 mod program;
 mod typing;
 mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube_cel::cel;
@@ -22,6 +23,8 @@ use super::field_path::{self, Notation};
 use super::ratchet::{Old, map_item, unchanged};
 use super::{Additional, Rule, Schema, Type};
 use crate::fault::{FieldError, Path, Wrong};
+
+pub(crate) use self::condition::Condition;
 
 /// All rules of a schema.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ struct Node {
     /// The root, or an embedded resource: its type and the names in its metadata can be asked for.
     resource: bool,
     rules: Vec<Compiled>,
+    /// The fields that its rules speak of, where they speak of fields only: the rest need not be converted.
+    fields: Option<BTreeSet<String>>,
     properties: BTreeMap<Arc<str>, Node>,
     additional: Option<Box<Node>>,
     items: Option<Box<Node>>,
@@ -208,6 +213,7 @@ impl Compiler {
         Some(Node {
             schema: Arc::clone(schema),
             resource,
+            fields: fields_of(&rules),
             rules,
             properties,
             additional,
@@ -229,6 +235,9 @@ impl Compiler {
             Ok(program) => program,
             Err(why) => {
                 self.errors.push(refused(&path.field("rule"), rule, &why));
+                if rule.optional_old_self {
+                    self.errors.push(without_old_self(path));
+                }
                 return None;
             }
         };
@@ -252,11 +261,7 @@ impl Compiler {
                 ));
             }
         } else if rule.optional_old_self {
-            self.errors.push(FieldError::invalid(
-                &path.field("optionalOldSelf"),
-                true,
-                "may not be set if oldSelf is not used in rule",
-            ));
+            self.errors.push(without_old_self(path));
         }
         self.warnings.extend(cost::warning(
             schema,
@@ -277,6 +282,26 @@ impl Compiler {
             uses_old_self,
         })
     }
+}
+
+fn fields_of(rules: &[Compiled]) -> Option<BTreeSet<String>> {
+    let mut fields = BTreeSet::new();
+    for rule in rules {
+        for program in [Some(&rule.program), rule.message.as_ref()].into_iter().flatten() {
+            for variable in ["self", "oldSelf"] {
+                fields.extend(program.fields_of(variable)?);
+            }
+        }
+    }
+    Some(fields)
+}
+
+fn without_old_self(path: &Path) -> FieldError {
+    FieldError::invalid(
+        &path.field("optionalOldSelf"),
+        true,
+        "may not be set if oldSelf is not used in rule",
+    )
 }
 
 /// An error about a rule, which is shown as the reference shows it: all of its fields, by their inner names.
@@ -399,10 +424,8 @@ impl Node {
     fn run(&self, new: &Value, old: Option<&Value>, ratchet: Ratchet<'_>, path: &Path, verdict: &mut Verdict) {
         let wants_old = self.rules.iter().any(|rule| rule.uses_old_self);
         let mut scope = program::base().new_inner_scope();
-        scope.add_variable_from_value("self", value::convert(new, &self.schema, self.resource));
-        let old_value = old
-            .filter(|_| wants_old)
-            .map(|old| value::convert(old, &self.schema, self.resource));
+        scope.add_variable_from_value("self", self.convert(new));
+        let old_value = old.filter(|_| wants_old).map(|old| self.convert(old));
         for compiled in &self.rules {
             let mut scope = scope.new_inner_scope();
             if compiled.uses_old_self {
@@ -430,6 +453,13 @@ impl Node {
                     .errors
                     .push(self.failed(compiled, &program::words(&error), path)),
             }
+        }
+    }
+
+    fn convert(&self, value: &Value) -> cel::Value {
+        match &self.fields {
+            Some(fields) => value::convert_fields(value, &self.schema, self.resource, fields),
+            None => value::convert(value, &self.schema, self.resource),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators};
+use cel::extractors::This;
 use cel::parser::Parser;
 use cel::{Context, ExecutionError, Value as Cel};
 use kube_cel::KubeCelExt as _;
@@ -25,23 +26,73 @@ impl Program {
         let mut expression = Parser::new()
             .enable_optional_syntax(true)
             .parse(text)
-            .map_err(|errors| format!("{failed}: {errors}"))?;
+            .map_err(|errors| format!("{failed}: {}", errors.to_string().replace("\n| ", "\n | ")))?;
         rewrite(&mut expression);
         if let Some(what) = unsupported(&expression) {
             return Err(format!(
                 "{failed}: {what} is not supported by this server, in rule {text}"
             ));
         }
-        match typing::check(&expression, variables, wanted) {
+        match typing::check(&mut expression, variables, wanted) {
             Ok(()) => Ok(Self { expression }),
             Err(typing::Refused::Result(sentence)) => Err(sentence.to_owned()),
             Err(typing::Refused::Expression(problem)) => Err(format!("{failed}: {}", problem.show(text))),
         }
     }
 
+    /// Reads an expression of which no schema says what it speaks of, only the names that it may use.
+    pub fn untyped(text: &str, names: &[&str]) -> Result<Self, String> {
+        let mut expression = Parser::new()
+            .enable_optional_syntax(true)
+            .parse(text)
+            .map_err(|errors| format!("compilation failed: {errors}"))?;
+        rewrite(&mut expression);
+        if let Some(what) = unsupported(&expression) {
+            return Err(format!(
+                "compilation failed: {what} is not supported by this server, in expression {text}"
+            ));
+        }
+        // Names that macros bind, and packages of functions.
+        let mut bound: Vec<String> = ["cel", "format", "math", "optional", "sets"].map(str::to_owned).into();
+        visit(&expression, &mut |part| {
+            if let Expr::Comprehension(fold) = &part.expr {
+                bound.extend([fold.iter_var.clone(), fold.accu_var.clone()]);
+                bound.extend(fold.iter_var2.clone());
+            }
+        });
+        let is_known = |name: &str| names.contains(&name) || TYPES.contains(&name) || bound.iter().any(|it| it == name);
+        let references = expression.references();
+        let unknown = references
+            .variables()
+            .into_iter()
+            .find(|name| !is_known(name))
+            .map(str::to_owned);
+        match unknown {
+            Some(name) => Err(format!(
+                "compilation failed: undeclared reference to '{name}' (in container '')"
+            )),
+            None => Ok(Self { expression }),
+        }
+    }
+
     /// Whether a variable is spoken of.
     pub fn uses(&self, name: &str) -> bool {
         self.expression.references().has_variable(name)
+    }
+
+    /// The fields of a variable that are spoken of; `None` where all of it may be.
+    pub fn fields_of(&self, variable: &str) -> Option<Vec<String>> {
+        let mut fields = Vec::new();
+        let mut whole = 0usize;
+        visit(&self.expression, &mut |expression| match &expression.expr {
+            Expr::Ident(name) if name == variable => whole += 1,
+            Expr::Select(select) if matches!(&select.operand.expr, Expr::Ident(name) if name == variable) => {
+                fields.push(select.field.clone());
+            }
+            _ => {}
+        });
+        // Each selection holds the name once: more than those, and the variable itself is used.
+        (whole == fields.len()).then_some(fields)
     }
 
     pub fn run(&self, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
@@ -56,6 +107,12 @@ pub(super) fn base() -> &'static Context<'static> {
         base.add_function("type", |value: Cel| Arc::new(type_name(&value).to_owned()));
         base.add_function("dyn", |value: Cel| -> cel::ResolveResult { Ok(value) });
         base.add_function(KEYS, keys);
+        base.add_function(SAME, |left: Cel, right: Cel| same(&left, &right));
+        // What the interpreter counts or converts differently.
+        base.add_function("size", size_of);
+        base.add_function("string", text_of);
+        base.add_function("int", int_of);
+        base.add_function("bool", bool_of);
         for name in TYPES {
             base.add_variable_from_value(name, Cel::String(Arc::new(name.to_owned())));
         }
@@ -168,6 +225,13 @@ fn unsupported(expression: &IdedExpr) -> Option<String> {
         Expr::Unspecified => {
             found.get_or_insert_with(|| "an empty expression".to_owned());
         }
+        // The interpreter takes a time zone and does not heed it.
+        Expr::Call(call) if call.target.is_some() && call.func_name.starts_with("get") && !call.args.is_empty() => {
+            found.get_or_insert_with(|| format!("{} with a time zone", call.func_name));
+        }
+        Expr::Call(call) if call.func_name == "named" && !call.args.is_empty() => {
+            found.get_or_insert_with(|| "format.named".to_owned());
+        }
         _ => {}
     });
     found
@@ -213,6 +277,113 @@ pub(super) fn visit(expression: &IdedExpr, run: &mut dyn FnMut(&IdedExpr)) {
         }
         Expr::Select(select) => visit(&select.operand, run),
         Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
+    }
+}
+
+pub(super) fn visit_mut(expression: &mut IdedExpr, run: &mut dyn FnMut(&mut IdedExpr)) {
+    run(expression);
+    match &mut expression.expr {
+        Expr::Call(call) => {
+            for part in call.target.as_deref_mut().into_iter().chain(&mut call.args) {
+                visit_mut(part, run);
+            }
+        }
+        Expr::Comprehension(fold) => {
+            for part in [
+                &mut fold.iter_range,
+                &mut fold.accu_init,
+                &mut fold.loop_cond,
+                &mut fold.loop_step,
+                &mut fold.result,
+            ] {
+                visit_mut(part, run);
+            }
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(|part| visit_mut(part, run)),
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    visit_mut(&mut entry.key, run);
+                    visit_mut(&mut entry.value, run);
+                }
+            }
+        }
+        Expr::Select(select) => visit_mut(&mut select.operand, run),
+        Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
+    }
+}
+
+/// Whether two lists of type set or map are equal: their order means nothing.
+pub(super) const SAME: &str = "@same";
+
+fn same(left: &Cel, right: &Cel) -> bool {
+    match (left, right) {
+        (Cel::List(left), Cel::List(right)) => {
+            left.len() == right.len() && left.iter().all(|item| right.contains(item))
+        }
+        _ => left == right,
+    }
+}
+
+/// Calls what kube-cel has under a name.
+fn original(name: &str, value: Cel) -> cel::ResolveResult {
+    static ORIGINAL: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
+    let mut scope = ORIGINAL.new_inner_scope();
+    scope.add_variable_from_value("@value", value);
+    Cel::resolve(&call(name, vec![ident("@value")]), &scope)
+}
+
+/// Texts are counted in characters.
+fn size_of(This(value): This<Cel>) -> cel::ResolveResult {
+    match value {
+        Cel::String(text) => Ok(Cel::Int(i64::try_from(text.chars().count()).unwrap_or(i64::MAX))),
+        other => original("size", other),
+    }
+}
+
+fn text_of(This(value): This<Cel>) -> cel::ResolveResult {
+    let text = match value {
+        Cel::Bool(flag) => flag.to_string(),
+        Cel::Timestamp(time) => {
+            let text = time.to_rfc3339();
+            text.strip_suffix("+00:00")
+                .map_or(text.clone(), |text| format!("{text}Z"))
+        }
+        Cel::Duration(span) => {
+            let nanoseconds = span.num_nanoseconds().unwrap_or(i64::MAX);
+            let (whole, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
+            if rest == 0 {
+                format!("{whole}s")
+            } else {
+                let sign = if nanoseconds < 0 && whole == 0 { "-" } else { "" };
+                let rest = format!("{:09}", rest.abs());
+                format!("{sign}{whole}.{}s", rest.trim_end_matches('0'))
+            }
+        }
+        other => return original("string", other),
+    };
+    Ok(Cel::String(Arc::new(text)))
+}
+
+fn int_of(This(value): This<Cel>) -> cel::ResolveResult {
+    match value {
+        Cel::Timestamp(time) => Ok(Cel::Int(time.timestamp())),
+        other => original("int", other),
+    }
+}
+
+fn bool_of(This(value): This<Cel>) -> cel::ResolveResult {
+    match &value {
+        Cel::Bool(_) => Ok(value),
+        Cel::String(text) => match text.as_str() {
+            "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(Cel::Bool(true)),
+            "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(Cel::Bool(false)),
+            other => Err(ExecutionError::function_error(
+                "bool",
+                format!("type conversion error from '{other}' to 'bool'"),
+            )),
+        },
+        _ => Err(ExecutionError::NoSuchOverload),
     }
 }
 
@@ -312,6 +483,15 @@ fn rewrite(expression: &mut IdedExpr) {
     }
 }
 
+/// A chain of `optMap` doubles with each link; longer ones are refused as unknown functions.
+const MOST_DOUBLED_NODES: usize = 500;
+
+fn size(expression: &IdedExpr) -> usize {
+    let mut count = 0;
+    visit(expression, &mut |_| count += 1);
+    count
+}
+
 fn macro_call(given: &mut CallExpr) -> Option<IdedExpr> {
     if given.func_name == operators::OPT_SELECT {
         // The interpreter's `a.?b` fails where `b` is missing; its `a[?"b"]` does not.
@@ -325,20 +505,18 @@ fn macro_call(given: &mut CallExpr) -> Option<IdedExpr> {
     };
     let argument = |at: usize| given.args.get(at).cloned();
     match (given.func_name.as_str(), given.args.len()) {
-        (kind @ ("optMap" | "optFlatMap"), 2) => {
-            let body = bind(&name(0)?, method(ident("@optional"), "value", Vec::new()), argument(1)?);
+        // An optional that is bound to a name loses that it is one, in this interpreter: so its expression stands twice.
+        (kind @ ("optMap" | "optFlatMap"), 2) if size(&target) <= MOST_DOUBLED_NODES => {
+            let value = method(target.clone(), "value", Vec::new());
+            let body = bind(&name(0)?, value, argument(1)?);
             let body = if kind == "optMap" {
                 method(ident("optional"), "of", vec![body])
             } else {
                 body
             };
-            let has = method(ident("@optional"), "hasValue", Vec::new());
+            let has = method(target, "hasValue", Vec::new());
             let none = method(ident("optional"), "none", Vec::new());
-            Some(bind(
-                "@optional",
-                target,
-                call(operators::CONDITIONAL, vec![has, body, none]),
-            ))
+            Some(call(operators::CONDITIONAL, vec![has, body, none]))
         }
         (kind @ ("all" | "exists" | "existsOne" | "exists_one"), 3) => {
             let (key, value, body) = (name(0)?, name(1)?, argument(2)?);

@@ -8,7 +8,7 @@ use kube_cel::cel;
 
 use super::names::escape;
 use super::program;
-use crate::schema::{Additional, Schema, Type};
+use crate::schema::{Additional, ListType, Schema, Type};
 
 /// What `self` and `oldSelf` are.
 #[derive(Clone, Copy)]
@@ -90,6 +90,8 @@ enum Ty<'s> {
     /// The type of a type.
     Type,
     List(Box<Ty<'s>>),
+    /// A list of type set or map, whose order means nothing.
+    Unordered(Box<Ty<'s>>),
     Map(Box<Ty<'s>>),
     /// `true`: the root of a resource.
     Object(&'s Schema, bool),
@@ -115,7 +117,12 @@ impl<'s> Ty<'s> {
             },
             Type::Array => {
                 let items = schema.items.as_deref()?;
-                Self::List(Box::new(Self::of(items, items.embedded_resource)?))
+                let item = Box::new(Self::of(items, items.embedded_resource)?);
+                if schema.list_type == ListType::Atomic {
+                    Self::List(item)
+                } else {
+                    Self::Unordered(item)
+                }
             }
             Type::Object => match &schema.additional {
                 Additional::Schema(entry) => Self::Map(Box::new(Self::of(entry, entry.embedded_resource)?)),
@@ -137,10 +144,17 @@ impl<'s> Ty<'s> {
             Self::Duration => "google.protobuf.Duration".to_owned(),
             Self::Timestamp => "google.protobuf.Timestamp".to_owned(),
             Self::Type => "type".to_owned(),
-            Self::List(item) => format!("list({})", item.name()),
+            Self::List(item) | Self::Unordered(item) => format!("list({})", item.name()),
             Self::Map(value) => format!("map(string, {})", value.name()),
             Self::Object(..) | Self::Metadata => "object".to_owned(),
             Self::Optional(value) => format!("optional_type({})", value.name()),
+        }
+    }
+
+    fn ordered(self) -> Self {
+        match self {
+            Self::Unordered(item) => Self::List(item),
+            other => other,
         }
     }
 
@@ -151,7 +165,7 @@ impl<'s> Ty<'s> {
     fn is_unsure(&self) -> bool {
         match self {
             Self::Dyn => true,
-            Self::List(inner) | Self::Map(inner) | Self::Optional(inner) => inner.is_unsure(),
+            Self::List(inner) | Self::Unordered(inner) | Self::Map(inner) | Self::Optional(inner) => inner.is_unsure(),
             _ => false,
         }
     }
@@ -164,7 +178,7 @@ impl<'s> Ty<'s> {
 type Answer<'s> = Result<Ty<'s>, Problem>;
 
 /// Checks an expression against its variables.
-pub(super) fn check(expression: &IdedExpr, variables: Variables<'_>, wanted: Wanted) -> Result<(), Refused> {
+pub(super) fn check(expression: &mut IdedExpr, variables: Variables<'_>, wanted: Wanted) -> Result<(), Refused> {
     let this = Ty::of(variables.schema, variables.resource).unwrap_or(Ty::Dyn);
     let old = if variables.optional_old_self {
         Ty::Optional(Box::new(this.clone()))
@@ -173,8 +187,11 @@ pub(super) fn check(expression: &IdedExpr, variables: Variables<'_>, wanted: Wan
     };
     let mut scope = Scope {
         names: vec![("self".to_owned(), this), ("oldSelf".to_owned(), old)],
+        unordered: Vec::new(),
     };
+    number(expression, &mut 0);
     let found = scope.infer(expression).map_err(Refused::Expression)?;
+    mark_unordered(expression, &scope.unordered);
     match (wanted, found) {
         (_, Ty::Dyn) | (Wanted::Bool, Ty::Bool) | (Wanted::Message, Ty::Text) => Ok(()),
         (Wanted::Bool, _) => Err(Refused::Result("cel expression must evaluate to a bool")),
@@ -184,6 +201,43 @@ pub(super) fn check(expression: &IdedExpr, variables: Variables<'_>, wanted: Wan
 
 struct Scope<'s> {
     names: Vec<(String, Ty<'s>)>,
+    /// Comparisons of lists whose order means nothing, by the numbers of their expressions.
+    unordered: Vec<u64>,
+}
+
+/// Gives each expression a number of its own: what was written out has none.
+fn number(expression: &mut IdedExpr, next: &mut u64) {
+    program::visit_mut(expression, &mut |expression| {
+        *next += 1;
+        expression.id = *next;
+    });
+}
+
+/// Turns comparisons of unordered lists into ones that do not heed order.
+fn mark_unordered(expression: &mut IdedExpr, numbers: &[u64]) {
+    if numbers.is_empty() {
+        return;
+    }
+    program::visit_mut(expression, &mut |expression| {
+        if numbers.contains(&expression.id)
+            && let Expr::Call(call) = &mut expression.expr
+        {
+            let negates = call.func_name == operators::NOT_EQUALS;
+            program::SAME.clone_into(&mut call.func_name);
+            if negates {
+                // Its parts have their numbers still; this one has done its part.
+                let same = IdedExpr {
+                    id: 0,
+                    expr: std::mem::take(&mut expression.expr),
+                };
+                expression.expr = Expr::Call(CallExpr {
+                    func_name: operators::LOGICAL_NOT.to_owned(),
+                    target: None,
+                    args: vec![same],
+                });
+            }
+        }
+    });
 }
 
 impl<'s> Scope<'s> {
@@ -221,7 +275,18 @@ impl<'s> Scope<'s> {
             },
             Expr::Select(select) => {
                 let operand = self.infer(&select.operand)?;
-                let field = select_field(&operand, &select.field)?;
+                let field = select_field(&operand, &select.field).map_err(|problem| {
+                    if select.test {
+                        // Of `has`, the parenthesis is shown.
+                        Problem {
+                            near: "has(".to_owned(),
+                            offset: 3,
+                            ..problem
+                        }
+                    } else {
+                        problem
+                    }
+                })?;
                 Ok(if select.test { Ty::Bool } else { field })
             }
             Expr::List(list) => {
@@ -245,14 +310,14 @@ impl<'s> Scope<'s> {
                 Ok(Ty::Map(Box::new(Ty::Dyn)))
             }
             Expr::Comprehension(fold) => self.fold(fold),
-            Expr::Call(call) => self.call(call),
+            Expr::Call(call) => self.call(call, expression.id),
             Expr::Struct(_) | Expr::Unspecified => Ok(Ty::Dyn),
         }
     }
 
     fn fold(&mut self, fold: &ComprehensionExpr) -> Answer<'s> {
         let item = match self.infer(&fold.iter_range)? {
-            Ty::List(item) => *item,
+            Ty::List(item) | Ty::Unordered(item) => *item,
             Ty::Map(_) => Ty::Text,
             Ty::Dyn => Ty::Dyn,
             other => {
@@ -277,13 +342,17 @@ impl<'s> Scope<'s> {
         self.with(vec![(fold.accu_var.clone(), total)], |scope| scope.infer(&fold.result))
     }
 
-    fn call(&mut self, call: &CallExpr) -> Answer<'s> {
+    fn call(&mut self, call: &CallExpr, id: u64) -> Answer<'s> {
         // A package before the name is no value.
         if let Some(target) = call.target.as_deref()
             && let Expr::Ident(package) = &target.expr
             && self.lookup(package).is_none()
         {
             let qualified = format!("{package}.{}", call.func_name);
+            if matches!(package.as_str(), "math" | "base64" | "jsonpatch") {
+                // kube-cel has these for policies; the reference has none of them for CRDs.
+                return Err(undeclared(package));
+            }
             if program::is_function(&qualified) {
                 let args = call
                     .args
@@ -306,7 +375,18 @@ impl<'s> Scope<'s> {
             Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
             _ => None,
         });
-        match operator(&call.func_name, &args, literal.as_deref()) {
+        if matches!(call.func_name.as_str(), operators::EQUALS | operators::NOT_EQUALS)
+            && args.iter().any(|ty| matches!(ty, Ty::Unordered(_)))
+        {
+            self.unordered.push(id);
+        }
+        // From here on a list is a list.
+        let args: Vec<Ty<'s>> = args.into_iter().map(Ty::ordered).collect();
+        let target = target.map(Ty::ordered);
+        if let Some(problem) = bad_literal(call) {
+            return Err(problem);
+        }
+        match operator(&call.func_name, &args, &call.args, literal.as_deref()) {
             Some(answer) => answer,
             None if call.func_name.starts_with('@') || program::is_function(&call.func_name) => {
                 Ok(result_of(&call.func_name, target.as_ref(), &args))
@@ -314,6 +394,25 @@ impl<'s> Scope<'s> {
             None => Err(undeclared_function(&call.func_name)),
         }
     }
+}
+
+/// Literals that a function could never take.
+fn bad_literal(call: &CallExpr) -> Option<Problem> {
+    let text = match &call.args.first()?.expr {
+        Expr::Literal(LiteralValue::String(text)) if call.args.len() == 1 => text.inner(),
+        _ => return None,
+    };
+    let good = match call.func_name.as_str() {
+        "matches" => crate::schema::Pattern::from(text).regex().is_ok(),
+        "duration" => program::duration(text).is_some(),
+        "timestamp" => program::timestamp(text).is_some(),
+        _ => true,
+    };
+    (!good).then(|| Problem {
+        what: format!("invalid {} argument", call.func_name),
+        near: format!("{}(", call.func_name),
+        offset: call.func_name.len() + 1,
+    })
 }
 
 fn undeclared(name: &str) -> Problem {
@@ -376,14 +475,15 @@ fn no_overload<'s>(name: &str, args: &[Ty<'s>]) -> Answer<'s> {
 }
 
 /// Operators; `None`: it is none.
-fn operator<'s>(name: &str, args: &[Ty<'s>], literal: Option<&str>) -> Option<Answer<'s>> {
+fn operator<'s>(name: &str, args: &[Ty<'s>], expressions: &[IdedExpr], literal: Option<&str>) -> Option<Answer<'s>> {
     Some(match (name, args) {
         (operators::LOGICAL_AND | operators::LOGICAL_OR, args) => {
-            match args.iter().find(|ty| !matches!(ty, Ty::Bool | Ty::Dyn)) {
+            let mut operands = args.iter().zip(expressions);
+            match operands.find(|(ty, _)| !matches!(ty, Ty::Bool | Ty::Dyn)) {
                 None => Ok(Ty::Bool),
-                Some(other) => Err(Problem::new(
+                Some((other, expression)) => Err(Problem::new(
                     format!("expected type 'bool' but found '{}'", other.name()),
-                    name.trim_matches('_'),
+                    first_word(expression),
                 )),
             }
         }
@@ -444,12 +544,16 @@ fn operator<'s>(name: &str, args: &[Ty<'s>], literal: Option<&str>) -> Option<An
 /// Whether two types can ever be equal.
 fn comparable(left: &Ty<'_>, right: &Ty<'_>) -> bool {
     match (left, right) {
-        (Ty::Dyn | Ty::Null, _) | (_, Ty::Dyn | Ty::Null) => true,
+        (Ty::Dyn, _) | (_, Ty::Dyn) | (Ty::Null, Ty::Null) => true,
+        // Nothing that JSON holds is comparable with null but objects, times and what is optional.
+        (Ty::Null, other) | (other, Ty::Null) => matches!(
+            other,
+            Ty::Object(..) | Ty::Metadata | Ty::Optional(_) | Ty::Duration | Ty::Timestamp | Ty::Type
+        ),
         (Ty::List(left), Ty::List(right))
         | (Ty::Map(left), Ty::Map(right))
         | (Ty::Optional(left), Ty::Optional(right)) => comparable(left, right),
         (Ty::Object(..) | Ty::Metadata, Ty::Object(..) | Ty::Metadata) => true,
-        (left, right) if left.is_number() && right.is_number() => true,
         (left, right) => left == right,
     }
 }

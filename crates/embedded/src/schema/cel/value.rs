@@ -1,6 +1,6 @@
 //! JSON as CEL sees it: typed by the schema.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cel::Value as Cel;
@@ -28,7 +28,7 @@ pub(super) fn convert(value: &Value, schema: &Schema, resource: bool) -> Cel {
             )),
             None => plain(value),
         },
-        Value::Object(map) if resource || !schema.properties.is_empty() => object(map, schema, resource),
+        Value::Object(map) if resource || !schema.properties.is_empty() => object(map, schema, resource, |_| true),
         Value::Object(map) => {
             let entries = map.iter().map(|(key, value)| {
                 let value = match &schema.additional {
@@ -40,6 +40,16 @@ pub(super) fn convert(value: &Value, schema: &Schema, resource: bool) -> Cel {
             from_entries(entries.collect())
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => plain(value),
+    }
+}
+
+/// An object of which only some fields are asked for.
+pub(super) fn convert_fields(value: &Value, schema: &Schema, resource: bool, fields: &BTreeSet<String>) -> Cel {
+    match value {
+        Value::Object(map) if resource || !schema.properties.is_empty() => {
+            object(map, schema, resource, |name| fields.contains(name))
+        }
+        other => convert(other, schema, resource),
     }
 }
 
@@ -59,18 +69,20 @@ fn from_entries(map: HashMap<Key, Cel>) -> Cel {
     Cel::Map(Map { map: Arc::new(map) })
 }
 
-fn object(map: &serde_json::Map<String, Value>, schema: &Schema, resource: bool) -> Cel {
+fn object(map: &serde_json::Map<String, Value>, schema: &Schema, resource: bool, wanted: impl Fn(&str) -> bool) -> Cel {
     let mut entries = HashMap::with_capacity(map.len());
-    for (name, value) in map {
+    // A field that is null is as if it were not there.
+    for (name, value) in map.iter().filter(|(_, value)| !value.is_null()) {
+        let Some(escaped) = escape(name).filter(|name| wanted(name)) else {
+            continue;
+        };
         let value = match (name.as_str(), schema.properties.get(name.as_str())) {
             ("apiVersion" | "kind", _) if resource => plain(value),
             ("metadata", _) if resource => metadata(value),
             (_, Some(property)) => convert(value, property, property.embedded_resource),
             (_, None) => continue,
         };
-        if let Some(name) = escape(name) {
-            entries.insert(Key::String(Arc::new(name)), value);
-        }
+        entries.insert(Key::String(Arc::new(escaped)), value);
     }
     from_entries(entries)
 }
@@ -111,7 +123,7 @@ fn number(number: &Number) -> Cel {
 }
 
 /// A value that no schema types.
-fn plain(value: &Value) -> Cel {
+pub(super) fn plain(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
         Value::Bool(flag) => Cel::Bool(*flag),

@@ -319,7 +319,7 @@ fn types(schema: &Schema, value: &Value, place: &Place<'_>, found: &mut Found) -
     let widened = kind == "integer" && contains("number");
     let listlike = value.is_string() || value.is_array();
     if let Some(format) = format {
-        if !listlike && !(contains(kind) || fine == format || whole || widened) {
+        if !(listlike || contains(kind) || fine == format || whole || widened) {
             return wrong(format, fine);
         }
         if listlike && !contains("number") && !contains("integer") {

@@ -108,6 +108,44 @@ fn unsupported(schema: &Map<String, Value>, path: &Path, inherited: &Inherited, 
     }
 }
 
+/// Whether a schema says what the reference cannot even read as a structure: then only that is named.
+pub(super) fn hides_structure(schema: &Map<String, Value>) -> bool {
+    let unreadable = |key: &str| {
+        given(schema, key)
+            .is_some_and(|value| !matches!(value, Value::Object(map) if map.is_empty()) && value != &json!(""))
+    };
+    [
+        "id",
+        "$schema",
+        "$ref",
+        "patternProperties",
+        "dependencies",
+        "additionalItems",
+        "definitions",
+    ]
+    .into_iter()
+    .any(unreadable)
+        || given(schema, "items").is_some_and(Value::is_array)
+        || schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false))
+        || ["items", "not", "additionalProperties"]
+            .into_iter()
+            .filter_map(|key| schema.get(key)?.as_object())
+            .any(hides_structure)
+        || ["allOf", "anyOf", "oneOf"]
+            .into_iter()
+            .filter_map(|key| schema.get(key)?.as_array())
+            .flatten()
+            .filter_map(Value::as_object)
+            .any(hides_structure)
+        || schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(Map::values)
+            .filter_map(Value::as_object)
+            .any(hides_structure)
+}
+
 fn below(schema: &Map<String, Value>, path: &Path, inherited: &Inherited, errors: &mut Vec<FieldError>) {
     let plain = Inherited {
         root: false,

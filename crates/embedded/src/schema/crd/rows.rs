@@ -41,7 +41,7 @@ pub fn rows_of(crd: &Value) -> Result<Row, Vec<FieldError>> {
     if !errors.is_empty() {
         return Err(errors);
     }
-    rows.sort_by(|left, right| priority(&right.name).cmp(&priority(&left.name)));
+    rows.sort_by_key(|version| std::cmp::Reverse(priority(&version.name)));
     Ok(Row {
         group: Arc::from(text(spec, "group")),
         kind: word("kind"),

@@ -115,6 +115,11 @@ fn check_versions(spec: &Map<String, Value>, path: &Path, errors: &mut Vec<Field
         }
         check_deprecation(version, &at.field("deprecationWarning"), errors);
     }
+    // The first version stands in the reference's own form by itself, too.
+    let first = versions(spec).next().map_or("", |version| text(version, "name"));
+    if let Some(why) = names::dns1035(first).filter(|_| !first.is_empty()) {
+        errors.push(FieldError::invalid(&Path::new("spec.version"), first, why));
+    }
     let storage = versions(spec).filter(|version| flag(version, "storage")).count();
     if !unique {
         errors.push(about_versions(spec, &path, "must contain unique version names"));
@@ -246,8 +251,12 @@ fn check_schema(place: &super::SchemaAt<'_>, errors: &mut Vec<FieldError>) {
             "nullable cannot be true at the root",
         ));
     }
-    let mut wrong = structural::check(map, path);
     let shape = keywords::check(map, path);
+    let mut wrong = if keywords::hides_structure(map) {
+        Vec::new()
+    } else {
+        structural::check(map, path)
+    };
     if wrong.is_empty() && shape.is_empty() {
         wrong = defaults::check(&schema, path);
     }
@@ -500,7 +509,7 @@ fn check_stored(new: &Value, spec: &Map<String, Value>, errors: &mut Vec<FieldEr
     if stored.is_empty() {
         errors.push(FieldError::invalid(
             &path,
-            json!([]),
+            Value::Null,
             "must have at least one stored version",
         ));
         return;

@@ -3,21 +3,27 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use crate::case::{Action, Case, Options, Source, Step, Until};
+use crate::case::{Action, Case, Form, Options, Source, Step, Until};
 use crate::normal::Normaliser;
 use crate::render::{render, render_at};
 use crate::select::Path;
 use crate::target::Target;
 
-/// An answer that takes longer is none. Generous: on a busy machine two servers and a compiler share two cores.
-const PATIENCE: Duration = Duration::from_secs(20);
+mod lodging;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use watch::Watch;
+
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// One step and what came of it.
@@ -27,8 +33,15 @@ pub struct Answer {
     pub text: String,
 }
 
-/// `Err` when the story could not be told to its end, with what was answered until then.
-pub async fn run(case: &Case, target: &Target, namespace: &str) -> Result<Vec<Answer>, (Vec<Answer>, String)> {
+/// What was answered to each step, and what did not work out at all: these cannot be recorded.
+#[derive(Debug, Default)]
+pub struct Story {
+    pub answers: Vec<Answer>,
+    pub failures: Vec<String>,
+}
+
+/// A step that fails does not end the story: whoever builds a server wants to know about the rest as well.
+pub async fn run(case: &Case, target: &Target, namespace: &str) -> Story {
     let mut player = Player {
         client: target.client(),
         target,
@@ -38,25 +51,20 @@ pub async fn run(case: &Case, target: &Target, namespace: &str) -> Result<Vec<An
         made: Vec::new(),
         namespace: namespace.to_owned(),
     };
-    let mut answers = Vec::new();
-    let mut failure = player.move_in().await.err();
+    let mut story = Story::default();
+    story.failures.extend(player.move_in().await.err());
     for (index, step) in case.steps.iter().enumerate() {
-        if failure.is_some() {
-            break;
-        }
-        match player.step(step).await {
-            Ok(text) => answers.push(Answer {
-                title: step.title.clone(),
-                text,
-            }),
-            Err(why) => failure = Some(format!("step {}, {}: {why}", index + 1, step.title)),
-        }
+        let text = player.step(step).await.unwrap_or_else(|why| {
+            story
+                .failures
+                .push(format!("step {}, {}: {why}", index + 1, step.title));
+            format!("{}\n", player.normaliser.text(&why))
+        });
+        let title = step.title.clone();
+        story.answers.push(Answer { title, text });
     }
     player.move_out().await;
-    match failure {
-        None => Ok(answers),
-        Some(why) => Err((answers, why)),
-    }
+    story
 }
 
 fn names(namespace: &str) -> BTreeMap<String, String> {
@@ -118,11 +126,12 @@ impl Player<'_> {
                 content_type,
             } => {
                 let got = self.ask_until(method, path, content_type, options).await?;
-                self.capture(&got, options)?;
                 if got.code == 201 {
                     self.remember(method, path, &got);
                 }
-                Ok(self.tell(&got, options))
+                let told = self.tell(&got, options);
+                self.capture(&got, options).map_err(|why| format!("{told}{why}"))?;
+                Ok(told)
             }
             Action::Crd { kind } => self.crd(kind, options).await,
             Action::Watch { name, path } => self.open(name, path, options).await,
@@ -186,11 +195,17 @@ impl Player<'_> {
         let mut request = Request::builder().method(method).uri(self.path(path)?);
         let body = match &options.body {
             None => Vec::new(),
-            Some(body) if options.raw => self.fill(body).into_bytes(),
-            Some(body) => {
-                let value: Value = serde_saphyr::from_str(&self.fill(body)).map_err(|error| error.to_string())?;
-                value.to_string().into_bytes()
-            }
+            Some(body) => match options.form {
+                Form::Raw => self.fill(body).into_bytes(),
+                Form::Base64 => {
+                    let text: String = body.split_whitespace().collect();
+                    BASE64_STANDARD.decode(text).map_err(|error| error.to_string())?
+                }
+                Form::Yaml => {
+                    let value: Value = serde_saphyr::from_str(&self.fill(body)).map_err(|error| error.to_string())?;
+                    value.to_string().into_bytes()
+                }
+            },
         };
         let given = |name: &str| {
             options
@@ -225,11 +240,13 @@ impl Player<'_> {
                 body: body.to_bytes().to_vec(),
             })
         };
-        timeout(PATIENCE, asking).await.map_err(|_| "no answer".to_owned())?
+        timeout(self.target.patience(), asking)
+            .await
+            .map_err(|_| "no answer".to_owned())?
     }
 
     async fn ask_until(&self, method: &str, path: &str, content_type: &str, options: &Options) -> Result<Got, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.target.patience();
         loop {
             let got = self.ask(self.request(method, path, content_type, options)?).await?;
             let Some(until) = &options.until else {
@@ -264,7 +281,7 @@ impl Player<'_> {
                     match path.one(&body) {
                         Some(Value::String(text)) => text.clone(),
                         Some(other) => other.to_string(),
-                        None => return Err(format!("no {} in {}\n{}", path.text(), got.code, render(&body))),
+                        None => return Err(format!("no {} to be kept as ${name}", path.text())),
                     }
                 }
             };
@@ -332,13 +349,13 @@ impl Player<'_> {
 
     async fn open(&mut self, name: &str, path: &str, options: &Options) -> Result<String, String> {
         let request = self.request("GET", path, "", options)?;
-        let answer = timeout(PATIENCE, self.client.send(request))
+        let answer = timeout(self.target.patience(), self.client.send(request))
             .await
             .map_err(|_| "no answer".to_owned())?;
         let response = answer.map_err(|error| error.to_string())?;
         let (head, body) = response.into_parts();
         if head.status != 200 {
-            let body = timeout(PATIENCE, body.collect())
+            let body = timeout(self.target.patience(), body.collect())
                 .await
                 .map_err(|_| "no answer".to_owned())?;
             let got = Got {
@@ -357,6 +374,7 @@ impl Player<'_> {
             name.to_owned(),
             Watch {
                 body,
+                patience: self.target.patience(),
                 buffer: Vec::new(),
             },
         );
@@ -367,137 +385,5 @@ impl Player<'_> {
         self.watches
             .get_mut(name)
             .ok_or_else(|| format!("no watch {name} is open"))
-    }
-
-    /// A CRD whose only version is the body, and waits until it is served. Answers only if it is refused.
-    async fn crd(&mut self, kind: &str, options: &Options) -> Result<String, String> {
-        let mut version: Value =
-            serde_saphyr::from_str(&self.fill(options.body.as_deref().unwrap_or("{}"))).map_err(|e| e.to_string())?;
-        let plural = format!("{}s", kind.to_lowercase());
-        let group = self.names["group"].clone();
-        let name = format!("{plural}.{group}");
-        let fields = version.as_object_mut().ok_or("the body is a version")?;
-        let mut schema = fields
-            .remove("schema")
-            .unwrap_or_else(|| json!({"x-kubernetes-preserve-unknown-fields": true}));
-        schema["type"] = "object".into();
-        fields.insert("schema".into(), json!({ "openAPIV3Schema": schema }));
-        fields.insert("name".into(), "v1".into());
-        fields.insert("served".into(), true.into());
-        fields.insert("storage".into(), true.into());
-        let crd = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": name},
-            "spec": {"group": group, "scope": "Namespaced", "versions": [version],
-                     "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()}},
-        });
-        let post = Options {
-            body: Some(crd.to_string()),
-            ..Options::default()
-        };
-        let got = self
-            .ask(self.request("POST", "$crd", "application/json", &post)?)
-            .await?;
-        if got.code != 201 {
-            return Ok(self.tell(&got, options));
-        }
-        self.made.push(format!("{}/{name}", self.names["crd"]));
-        let until = |until| Options {
-            until: Some(until),
-            ..Options::default()
-        };
-        self.ask_until("GET", &format!("$crs/{plural}"), "", &until(Until::Code(200)))
-            .await?;
-        Ok("served\n".to_owned())
-    }
-
-    fn remember(&mut self, method: &str, path: &str, got: &Got) {
-        let Ok(path) = self.path(path) else { return };
-        let path = path.split('?').next().unwrap_or_default();
-        let inside = path.contains(&format!("/namespaces/{}/", self.namespace));
-        let name = got
-            .json()
-            .and_then(|body| body["metadata"]["name"].as_str().map(str::to_owned));
-        match (method, name) {
-            _ if inside => {}
-            ("POST", Some(name)) => self.made.push(format!("{path}/{name}")),
-            ("POST", None) => {}
-            _ => self.made.push(path.to_owned()),
-        }
-    }
-
-    /// The namespace, and the ServiceAccount every pod needs, which on a bare server nobody else makes.
-    async fn move_in(&self) -> Result<(), String> {
-        let post = |object: Value| Options {
-            body: Some(object.to_string()),
-            ..Options::default()
-        };
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-        for (path, object) in [("/api/v1/namespaces", namespace), ("$core/serviceaccounts", account)] {
-            let got = self
-                .ask(self.request("POST", path, "application/json", &post(object))?)
-                .await?;
-            if !matches!(got.code, 201 | 409) {
-                return Err(format!(
-                    "cannot make ready: {}\n{}",
-                    got.code,
-                    render(&got.json().unwrap_or_default())
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Leaves no trace, as far as a bare server lets one.
-    async fn move_out(&mut self) {
-        self.watches.clear();
-        let namespace = format!("/api/v1/namespaces/{}", self.namespace);
-        for path in self.made.iter().rev().chain([&namespace]) {
-            let plain = Options::default();
-            let Ok(delete) = self.request("DELETE", path, "", &plain) else {
-                continue;
-            };
-            let Ok(left) = self.ask(delete).await else { continue };
-            let is_namespace = path
-                .strip_prefix("/api/v1/namespaces/")
-                .is_some_and(|name| !name.contains('/'));
-            let Some(mut object) = left.json().filter(|_| is_namespace && !self.target.has_controllers()) else {
-                continue;
-            };
-            object["spec"]["finalizers"] = json!([]);
-            let finalize = Options {
-                body: Some(object.to_string()),
-                ..Options::default()
-            };
-            if let Ok(request) = self.request("PUT", &format!("{path}/finalize"), "application/json", &finalize) {
-                let _ = self.ask(request).await;
-            }
-        }
-    }
-}
-
-struct Watch {
-    body: Body,
-    buffer: Vec<u8>,
-}
-
-impl Watch {
-    /// `None`: closed by the server.
-    async fn next(&mut self) -> Result<Option<Value>, String> {
-        loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                return serde_json::from_slice(&line)
-                    .map(Some)
-                    .map_err(|error| error.to_string());
-            }
-            match timeout(PATIENCE, self.body.frame()).await {
-                Err(_) => return Err("nothing came".to_owned()),
-                Ok(None) => return Ok(None),
-                Ok(Some(Err(error))) => return Err(error.to_string()),
-                Ok(Some(Ok(frame))) => self.buffer.extend(frame.into_data().unwrap_or_default()),
-            }
-        }
     }
 }

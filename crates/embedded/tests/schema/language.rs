@@ -1,0 +1,55 @@
+//! Expressions of CEL, each recorded as true, false, an error or refused by the real server.
+
+use serde_json::{Value, json};
+use usher_embedded::schema::Schema;
+use usher_embedded::schema::cel::Rules;
+
+/// What the interpreter lacks is refused with its CRD; what Kubernetes finds too costly is run.
+const KNOWN_DIFFERENCES: [&str; 8] = [
+    "sortBy",
+    "transformMap",
+    "transformList",
+    "format.named",
+    "America/New_York",
+    "self.s.reverse()",
+    "existsOne",
+    "[1, 2.0]",
+];
+
+#[test]
+fn d4_expressions_mean_what_they_mean_to_the_reference() {
+    let recorded: Value = serde_json::from_str(include_str!("language.json")).unwrap();
+    let mut differences = Vec::new();
+    for rule in recorded["rules"].as_array().unwrap() {
+        let mut schema = recorded["schema"].clone();
+        schema["properties"]["spec"]["x-kubernetes-validations"] = json!([{"rule": rule["rule"], "message": "R"}]);
+        let schema = Schema::parse(&schema).unwrap();
+        let ours = match Rules::compile(&schema) {
+            Err(errors) => {
+                let text = errors[0].to_string();
+                let why = text.split("}: ").last().unwrap().to_owned();
+                json!({"answer": "refused", "why": why})
+            }
+            Ok(rules) => match rules.check(&recorded["object"], None).first().map(ToString::to_string) {
+                None => json!({"answer": "true"}),
+                Some(text) if text == "spec: Invalid value: R" => json!({"answer": "false"}),
+                Some(text) => json!({"answer": "error", "why": text}),
+            },
+        };
+        let rule_text = rule["rule"].as_str().unwrap();
+        let known = KNOWN_DIFFERENCES.iter().any(|known| rule_text.contains(known));
+        assert!(
+            !known || ours["answer"] != rule["answer"],
+            "no longer a difference: {rule_text}"
+        );
+        if ours["answer"] != rule["answer"] && !known {
+            differences.push(format!("{rule}\n    ours {ours}"));
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "{} differ:\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
+}
