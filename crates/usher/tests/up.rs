@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -88,7 +88,7 @@ impl Up {
     /// Waits for its end: the exit code, and all that it said.
     fn ended(mut self) -> (i32, String) {
         let code = self.child.wait().unwrap().code().unwrap();
-        while let Some(line) = self.lines.next() {
+        for line in self.lines.by_ref() {
             self.said.push(line.unwrap());
         }
         (code, self.said.join("\n") + &self.errors())

@@ -12,6 +12,8 @@ use super::*;
 use crate::{Cluster, Options};
 
 const SHORT: Duration = Duration::from_millis(50);
+/// Long after [`SHORT`], long before [`LONG`].
+const SOON: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(60);
 
 struct Running {
@@ -87,11 +89,13 @@ async fn headers_that_never_end_and_idle_connections_are_dropped() {
     let mut slow = running.connect().await;
     slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: ").await.unwrap();
     let mut answer = Vec::new();
-    let _ = slow.read_to_end(&mut answer).await;
+    let ended = tokio::time::timeout(SOON, slow.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "it waits for the rest of the headers");
     assert!(!answer.starts_with(b"HTTP/1.1 200"));
     let mut idle = running.connect().await;
     assert!(health(&mut idle).await.starts_with("HTTP/1.1 200"));
-    let _ = idle.read_to_end(&mut Vec::new()).await;
+    let ended = tokio::time::timeout(SOON, idle.read_to_end(&mut Vec::new())).await;
+    assert!(ended.is_ok(), "it waits for another request");
 }
 
 #[tokio::test]

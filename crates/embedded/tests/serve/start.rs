@@ -64,12 +64,22 @@ async fn an_address_that_cannot_be_had_is_named_with_what_to_do() {
 async fn x1_a_folder_survives_a_restart_and_is_closed_to_others() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("a/b");
+    // Somebody made it beforehand, open to all.
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     let (cluster, first) = listening(in_folder(&folder)).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
     let map = serde_json::from_value(json!({"metadata": {"name": "kept"}})).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();
     assert_eq!(mode(&folder), 0o700);
-    for file in ["token", "signing.key", "server.key", "kubeconfig", "ca.crt"] {
+    for file in [
+        "token",
+        "signing.key",
+        "server.key",
+        "kubeconfig",
+        "ca.crt",
+        "store.redb",
+    ] {
         assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
     }
     let keep = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();

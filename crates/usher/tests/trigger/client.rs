@@ -146,7 +146,7 @@ impl World {
         }))
         .unwrap();
         let answer = accounts.create_token_request(name, &params, &request).await.unwrap();
-        answer.status.unwrap().token
+        answer.status.unwrap().token.unwrap()
     }
 
     /// The lease belongs to somebody who is not there.
