@@ -177,8 +177,13 @@ fn definition_text(name: &str, definition: &Value, go: &mut GoTypes, wanted: &mu
         if !keys.is_empty() {
             marks.push(format!("keys:{}", keys.join(",")));
         }
-        if schema.get("x-kubernetes-map-type").is_some() {
-            marks.push("atomic".to_owned());
+        // `granular` where the definition as a whole is atomic.
+        if let Some(word) = schema.get("x-kubernetes-map-type").and_then(Value::as_str) {
+            marks.push(word.to_owned());
+        }
+        let inner = schema.get("items").or_else(|| schema.get("additionalProperties"));
+        if let Some(default) = inner.and_then(|inner| inner.get("default")) {
+            marks.push(format!("inner:{default}"));
         }
         if let Some(default) = schema.get("default") {
             marks.push(format!("default:{default}"));

@@ -5,8 +5,8 @@
 //! other command waits for it.
 
 mod bench;
-mod definitions;
 mod conformance;
+mod definitions;
 mod error;
 mod generate;
 mod interrupt;

@@ -355,3 +355,6 @@ fn host_of(authority: &str) -> &str {
 fn same(one: &[u8], two: &[u8]) -> bool {
     one.len() == two.len() && one.iter().zip(two).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
+
+#[cfg(test)]
+mod tests;

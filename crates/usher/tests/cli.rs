@@ -82,6 +82,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
       explain      Says why an object is as it is: its place in the queue, what it waits for, who has that. Reads only
       crds         Prints the custom resource definitions
       operator     Runs the operator against the current kubeconfig, or in a cluster
+      up           Runs a small Kubernetes and the operator in one process, on this machine, for trying Usher
       completions  Prints a completion script for a shell
       help         Print this message or the help of the given subcommand(s)
 

@@ -118,15 +118,19 @@ impl Control for Definitions {
     }
 }
 
-/// Deletes all instances. True: none is left.
+/// Deletes all instances. True: there were none. When there were, their dependents come first, while the kind of the owners
+/// is still known; the last instance to go brings the definition back here.
 async fn delete_instances(hand: &Hand, definition: &Value) -> Result<bool, Fault> {
     let catalog = hand.catalog();
     let all = defined(definition)
         .and_then(|(group, plural)| catalog.find(&group, &plural).cloned())
         .and_then(|resource| target(&resource, None, ""));
     let Some(all) = all else { return Ok(true) };
+    if hand.registry.list(&all, &ListOptions::default())?.entries.is_empty() {
+        return Ok(true);
+    }
     hand.delete_all(&all).await?;
-    Ok(hand.registry.list(&all, &ListOptions::default())?.entries.is_empty())
+    Ok(false)
 }
 
 /// What the condition `Terminating` says.

@@ -18,6 +18,8 @@ mod events;
 mod garbage;
 mod hand;
 mod namespaces;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -116,14 +116,20 @@ pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     })
 }
 
+/// An address in the one spelling that new objects may use.
 pub(super) fn ip(errors: &mut Errors, path: &Path, text: &str) {
-    if parse_ip(text).is_none() {
-        errors.push(FieldError::invalid(
-            path,
-            text,
-            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-        ));
-    }
+    let words = match parse_ip(text) {
+        None => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        Some(_) if text.parse::<IpAddr>().is_err() => "must not have leading 0s",
+        Some(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => "must not be an IPv4-mapped IPv6 address",
+        Some(_) => return,
+    };
+    errors.push(FieldError::invalid(path, text, words));
+}
+
+/// W1: pods and Services of an instance are on this machine, in one block 127.B.0.0/16 with B from 64 to 191.
+fn is_of_a_block(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(address) if matches!(address.octets(), [127, 64..=191, _, _]))
 }
 
 /// An address that others can reach.
@@ -142,7 +148,7 @@ pub(super) fn endpoint_ip(errors: &mut Errors, path: &Path, text: &str) {
     for (wrong, words) in [
         (address.is_unspecified(), format!("may not be unspecified ({text})")),
         (
-            address.is_loopback(),
+            address.is_loopback() && !is_of_a_block(address),
             "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned(),
         ),
         (
@@ -160,18 +166,31 @@ pub(super) fn endpoint_ip(errors: &mut Errors, path: &Path, text: &str) {
     }
 }
 
+/// A range, in the spellings that old fields take.
 pub(super) fn parse_cidr(text: &str) -> Option<ipnet::IpNet> {
-    text.parse().ok()
+    let (address, length) = text.split_once('/')?;
+    let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    ipnet::IpNet::new(parse_ip(address)?, length.parse().ok().filter(|_| digits)?).ok()
 }
 
 pub(super) fn cidr(errors: &mut Errors, path: &Path, text: &str) {
-    if parse_cidr(text).is_none() {
-        errors.push(FieldError::invalid(
-            path,
-            text,
-            "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
-        ));
-    }
+    let words = match parse_cidr(text) {
+        None => "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        Some(range) => {
+            let (address, length) = text.split_once('/').unwrap_or((text, ""));
+            let mapped = matches!(range.addr(), IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
+            if address.parse::<IpAddr>().is_err() || (length.len() > 1 && length.starts_with('0')) {
+                "must not have leading 0s in IP or prefix length"
+            } else if mapped {
+                "must not have an IPv4-mapped IPv6 address"
+            } else if range.addr() != range.network() {
+                "must not have bits set beyond the prefix length"
+            } else {
+                return;
+            }
+        }
+    };
+    errors.push(FieldError::invalid(path, text, words));
 }
 
 /// A struct as the reference shows it in messages: fields under their Go names in Go's order, absent ones as null or as

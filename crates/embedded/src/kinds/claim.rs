@@ -29,6 +29,7 @@ pub static RULES: BuiltIn = BuiltIn {
     },
     check_update,
     check_status,
+    warn,
     has_generation: false,
     ..BuiltIn::PLAIN
 };
@@ -132,8 +133,6 @@ fn check_size(errors: &mut Errors, spec: &Value, path: &Path) {
     };
     if amount <= Quantity::ZERO {
         errors.push(FieldError::invalid(path, size.clone(), "must be greater than zero"));
-    } else if !amount.is_whole() {
-        errors.push(FieldError::invalid(path, size.clone(), "must be an integer"));
     }
 }
 
@@ -195,7 +194,7 @@ fn check_update(new: &Value, old: &Value) -> Vec<FieldError> {
             format!(
                 "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound \
                  claims\n{}",
-                difference::of(&before, &now)
+                difference::of_lines(&internal(&before), &internal(&now))
             ),
         ));
     }
@@ -222,6 +221,65 @@ fn check_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// A spec as the reference's internal type reads, for the difference that a refusal shows.
+fn internal(spec: &Value) -> String {
+    let mut text = "{\n".to_owned();
+    let nested = |value: &Value| difference::pretty(value).replace('\n', "\n ");
+    let fields = [
+        ("AccessModes", "accessModes", "null"),
+        ("Selector", "selector", "null"),
+        ("Resources", "", ""),
+        ("VolumeName", "volumeName", "\"\""),
+        ("StorageClassName", "storageClassName", "null"),
+        ("VolumeMode", "volumeMode", "null"),
+        ("DataSource", "dataSource", "null"),
+        ("DataSourceRef", "dataSourceRef", "null"),
+        ("VolumeAttributesClassName", "volumeAttributesClassName", "null"),
+    ];
+    for (index, (name, field, empty)) in fields.into_iter().enumerate() {
+        let value = match (name, given(spec, field)) {
+            ("Resources", _) => {
+                let part = |field: &str| nested(at(spec, &format!("/resources/{field}"))).replace('\n', "\n ");
+                format!(
+                    "{{\n  \"Limits\": {},\n  \"Requests\": {}\n }}",
+                    part("limits"),
+                    part("requests")
+                )
+            }
+            (_, Some(value)) => nested(value),
+            (_, None) => empty.to_owned(),
+        };
+        let comma = if index + 1 < fields.len() { "," } else { "" };
+        text.push_str(&format!(" \"{name}\": {value}{comma}\n"));
+    }
+    text.push('}');
+    text
+}
+
+fn warn(claim: &Value, _: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !text(at(claim, "/metadata/annotations"), OLD_CLASS).is_empty() {
+        warnings.push(format!(
+            "metadata.annotations[{OLD_CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+        ));
+    }
+    warnings.extend(fractions(at(claim, "/spec"), &Path::new("spec")));
+    warnings
+}
+
+/// There is no half of a byte.
+pub(super) fn fractions(spec: &Value, path: &Path) -> Vec<String> {
+    let size = at(spec, STORAGE);
+    let whole = Quantity::of(size).is_none_or(Quantity::is_whole);
+    if whole {
+        return Vec::new();
+    }
+    let path = path.field("resources").field("requests").key("storage");
+    vec![format!(
+        "{path}: fractional byte value {size} is invalid, must be an integer"
+    )]
+}
+
 const STORAGE: &str = "/resources/requests/storage";
 
 fn immutable_annotation(errors: &mut Errors, new: &Value, old: &Value) {
@@ -243,12 +301,11 @@ fn check_status(new: &Value, _: &Value) -> Vec<FieldError> {
     let status = at(new, "/status");
     for (name, amount) in entries(status, "capacity") {
         let path = Path::new("status.capacity").key(name);
-        if Quantity::of(amount).is_some_and(Quantity::is_negative) {
-            errors.push(FieldError::invalid(
-                &path,
-                amount.clone(),
-                "must be a valid resource quantity",
-            ));
+        let units = Quantity::of(amount)
+            .filter(|amount| amount.is_negative())
+            .map(Quantity::units);
+        if let Some(units) = units.and_then(|units| i64::try_from(units).ok()) {
+            errors.push(FieldError::invalid(&path, units, "must be a valid resource quantity"));
         }
     }
     for (name, amount) in entries(status, "allocatedResources") {

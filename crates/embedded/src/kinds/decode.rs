@@ -346,7 +346,7 @@ fn quantity(value: &mut Value) -> Result<(), String> {
         Value::Number(number) => plain(number),
         other => other.to_string(),
     };
-    *value = Quantity::parse(&text)?.to_string().into();
+    *value = Quantity::rewrite(&text)?.into();
     Ok(())
 }
 

@@ -7,7 +7,8 @@
 //! - Types: `string`, `boolean`, `int32`, `int64`, `double`, `byte`, `date-time`, `micro-time`, `duration`, `quantity`,
 //!   `int-or-string`, `raw` (an object nobody looks into), `fields`, `any`, `@definition`, `[]type`, `{}type`.
 //! - Marks: `always` and `given` as in [`Written`] (neither: not empty), `required`, `atomic`, `go:type`,
-//!   `list:type`, `keys:list map keys`, `key:patch merge key`, `patch:strategy`, `default:JSON`.
+//!   `list:type`, `keys:list map keys`, `key:patch merge key`, `patch:strategy`, `default:JSON`, `granular` (against the
+//!   definition's `atomic`), `inner:JSON` (the default of items or of a map's values).
 //!
 //! Nothing is parsed before it is asked for; each definition is made once for the process and shared.
 
@@ -146,6 +147,8 @@ fn typed(
             "raw" | "fields" => {
                 schema.kind = Some(Type::Object);
                 schema.preserve_unknown = true;
+                // Nobody looks into it, so it has one owner.
+                schema.atomic_map = true;
                 schema.format = Some(text.into());
             }
             "any" => schema.preserve_unknown = true,
@@ -167,6 +170,8 @@ fn marked(target: Arc<Schema>, marks: &[&'static str]) -> Arc<Schema> {
             None if *mark == "always" => schema.written = Written::Always,
             None if *mark == "given" => schema.written = Written::Given,
             None if *mark == "atomic" => schema.atomic_map = true,
+            None if *mark == "granular" => schema.atomic_map = false,
+            Some(("inner", json)) => default_inner(&mut schema, json),
             Some(("go", name)) => schema.go_type = Some(name),
             Some(("list", "map")) => schema.list_type = ListType::Map,
             Some(("list", "set")) => schema.list_type = ListType::Set,
@@ -178,6 +183,19 @@ fn marked(target: Arc<Schema>, marks: &[&'static str]) -> Arc<Schema> {
         }
     }
     Arc::new(schema)
+}
+
+fn default_inner(schema: &mut Schema, json: &str) {
+    let with_default = |inner: &Arc<Schema>| {
+        let mut inner = Schema::clone(inner);
+        inner.default = serde_json::from_str(json).ok();
+        Arc::new(inner)
+    };
+    if let Some(items) = &schema.items {
+        schema.items = Some(with_default(items));
+    } else if let Additional::Schema(values) = &schema.additional {
+        schema.additional = Additional::Schema(with_default(values));
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::checks::{
     Errors, about_struct, at_most_100_percent, count_or_percent, go_struct, immutable, not_negative, percent,
 };
-use super::pod::{default_template, template_warnings};
+use super::pod::default_template;
 use super::reading::{at, default_if_empty, default_to, given, integer, object_mut, text};
-use super::workload::{check_collisions, check_counts, check_runs_always, check_template};
+use super::workload::{check_collisions, check_counts, check_runs_always, check_template, workload_warnings};
 use crate::fault::{FieldError, Path, Wrong};
 use crate::registry::row::BuiltIn;
 
@@ -32,7 +32,7 @@ pub static RULES: BuiltIn = BuiltIn {
         errors
     },
     check_status,
-    warn: |deployment, _| template_warnings(at(deployment, "/spec/template"), &Path::new("spec.template")),
+    warn: |deployment, old| workload_warnings(deployment, old),
     ..BuiltIn::PLAIN
 };
 

@@ -9,7 +9,11 @@ const MOST_LINES: usize = 2000;
 
 /// Empty when nothing changed.
 pub(super) fn of(old: &Value, new: &Value) -> String {
-    let (old, new) = (pretty(old), pretty(new));
+    of_lines(&pretty(old), &pretty(new))
+}
+
+/// The same for two texts.
+pub(super) fn of_lines(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     // Equal ends cost nothing.
     let head = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
@@ -27,7 +31,8 @@ pub(super) fn of(old: &Value, new: &Value) -> String {
     hunks(&edits(&old, &new, head, tail))
 }
 
-fn pretty(value: &Value) -> String {
+/// JSON with one space of indent.
+pub(super) fn pretty(value: &Value) -> String {
     let mut text = Vec::new();
     let mut serializer =
         serde_json::Serializer::with_formatter(&mut text, serde_json::ser::PrettyFormatter::with_indent(b" "));

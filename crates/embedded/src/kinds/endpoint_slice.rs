@@ -114,8 +114,9 @@ fn check_address(errors: &mut Errors, address: &str, kind: &str, list: &Path, in
     let path = list.index(index);
     match kind {
         "IPv4" | "IPv6" => {
-            let Some(parsed) = parse_ip(address) else {
-                super::checks::ip(errors, &path, address);
+            let before = errors.len();
+            super::checks::ip(errors, &path, address);
+            let Some(parsed) = parse_ip(address).filter(|_| errors.len() == before) else {
                 return;
             };
             if parsed.is_ipv4() != (kind == "IPv4") {

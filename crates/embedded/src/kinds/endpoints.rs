@@ -12,7 +12,6 @@ pub(super) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 pub static RULES: BuiltIn = BuiltIn {
     default,
     check,
-    warn: |_, _| vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()],
     has_generation: false,
     create_on_update: true,
     ..BuiltIn::PLAIN

@@ -4,9 +4,10 @@
 
 use serde_json::Value;
 
+use super::checks::about_struct;
 use super::names;
 use super::reading::{entries, integer, list, text};
-use crate::fault::{FieldError, Path};
+use crate::fault::{FieldError, Path, Wrong};
 use crate::registry::row::NameRule;
 
 /// All keys and values of annotations together, in bytes.
@@ -210,10 +211,11 @@ fn check_owners(owners: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
         if owner.get("controller") == Some(&Value::Bool(true)) {
             let this = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
             match &controller {
-                Some(first) => errors.push(FieldError::invalid(
+                Some(first) => errors.push(about_struct(
+                    Wrong::Invalid,
                     path,
-                    Value::from(owners.to_vec()),
-                    format!(
+                    &shown(owners),
+                    &format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {this}"
                     ),
@@ -222,6 +224,22 @@ fn check_owners(owners: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
             }
         }
     }
+}
+
+/// References in the order of their fields in Go.
+fn shown(owners: &[Value]) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let owners: Vec<String> = owners
+        .iter()
+        .map(|owner| {
+            let fields: Vec<String> = fields
+                .iter()
+                .filter_map(|field| Some(format!("\"{field}\":{}", owner.get(field)?)))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        })
+        .collect();
+    format!("[{}]", owners.join(","))
 }
 
 fn check_finalizers(finalizers: &[Value], path: &Path, errors: &mut Vec<FieldError>) {

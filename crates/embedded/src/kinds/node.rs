@@ -1,6 +1,6 @@
 //! Node.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::checks::{Errors, about_struct, cidr, go_struct, parse_cidr};
 use super::names;
@@ -21,6 +21,12 @@ pub static RULES: BuiltIn = BuiltIn {
         check_addresses(&mut errors, new);
         errors
     },
+    warn: |node, _| {
+        if text(at(node, "/spec"), "externalID").is_empty() {
+            return Vec::new();
+        }
+        vec!["spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned()]
+    },
     fields: &[("spec.unschedulable", |node| {
         (truth(at(node, "/spec"), "unschedulable") == Some(true)).to_string()
     })],
@@ -28,7 +34,27 @@ pub static RULES: BuiltIn = BuiltIn {
     ..BuiltIn::PLAIN
 };
 
+/// The first of the ranges has a field of its own, which says what the list says.
+fn default_ranges(spec: &mut Value) {
+    let first = text(spec, "podCIDR").to_owned();
+    let listed = list(spec, "podCIDRs")
+        .first()
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if let Some(map) = spec.as_object_mut() {
+        if first.is_empty() && !listed.is_empty() {
+            map.insert("podCIDR".to_owned(), listed.into());
+        } else if !first.is_empty() && first != listed {
+            map.insert("podCIDRs".to_owned(), json!([first]));
+        }
+    }
+}
+
 fn default(node: &mut Value) {
+    if let Some(spec) = node.get_mut("spec") {
+        default_ranges(spec);
+    }
     if let Some(status) = node.get_mut("status").filter(|status| status.is_object())
         && let Some(capacity) = status.get("capacity").cloned().filter(|capacity| !capacity.is_null())
     {

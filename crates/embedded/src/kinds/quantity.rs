@@ -63,6 +63,19 @@ impl Quantity {
         })
     }
 
+    /// An amount's text as the reference writes it again: as it came where it looks canonical, else canonical.
+    ///
+    /// # Errors
+    /// The reference's sentence on why the text is no amount.
+    pub fn rewrite(text: &str) -> Result<String, &'static str> {
+        let amount = Self::parse(text)?;
+        Ok(if looks_canonical(text) {
+            text.to_owned()
+        } else {
+            amount.to_string()
+        })
+    }
+
     /// A JSON value that is an amount: a text or a number.
     #[must_use]
     pub fn of(value: &serde_json::Value) -> Option<Self> {
@@ -143,8 +156,8 @@ impl fmt::Display for Quantity {
             return formatter.write_str("0");
         }
         match self.notation {
-            // Below a Ki the reference writes plain decimals.
-            Notation::Binary if self.nano.abs() >= 1024 * NANO => {
+            // Below a Ki, and for parts of a unit, the reference writes decimals.
+            Notation::Binary if self.nano.abs() >= 1024 * NANO && self.is_whole() => {
                 let (mut units, mut step) = (round_up(self.nano, NANO), 0usize);
                 const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
                 while units % 1024 == 0 && step + 1 < SUFFIXES.len() {
@@ -169,6 +182,38 @@ impl fmt::Display for Quantity {
                 write!(formatter, "{amount}{}", table.get(step).copied().unwrap_or_default())
             }
         }
+    }
+}
+
+/// What the reference takes for canonical, and so keeps: few enough digits, an exponent that is a multiple of three once
+/// the point is moved out, no leading zero and no thousand at the end. Signs and needless points stay with it.
+fn looks_canonical(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let end = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at_checked(end).unwrap_or((unsigned, ""));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole = whole.trim_start_matches('0');
+    let digits = whole.len() + fraction.len();
+    match multiplier(suffix) {
+        Ok((Multiplier::PowerOfTen(power), _)) => {
+            let scale = i64::from(power) - i64::try_from(fraction.len()).unwrap_or(i64::MAX);
+            let thousands = if fraction.len() >= 3 {
+                fraction.ends_with("000")
+            } else {
+                format!("{whole}{fraction}").ends_with("000")
+            };
+            digits <= 18 && scale >= -9 && scale % 3 == 0 && !whole.is_empty() && !thousands
+        }
+        Ok((Multiplier::PowerOf1024(power), _)) => {
+            let most = 14 - i64::from(power) * 3;
+            i64::try_from(digits).is_ok_and(|digits| digits <= most)
+                && fraction.is_empty()
+                && !number.contains('.')
+                && whole.parse::<i64>().is_ok_and(|number| number % 8 != 0)
+        }
+        Err(_) => false,
     }
 }
 
@@ -239,8 +284,8 @@ fn magnitude(whole: &str, fraction: &str, multiplier: Multiplier) -> i128 {
     let mut dropped = 0i64;
     let mut rest = false;
     for digit in digits {
-        // 20 digits hold more than 2^63-1; what follows only moves the point.
-        if amount < MOST {
+        // 37 digits hold any amount in thousand-millionths; what follows only moves the point.
+        if amount < 10i128.pow(36) {
             amount = amount * 10 + digit;
         } else {
             dropped += 1;
@@ -250,8 +295,18 @@ fn magnitude(whole: &str, fraction: &str, multiplier: Multiplier) -> i128 {
     if amount == 0 {
         return 0;
     }
+    // A binary suffix needs room: the last digits of very long numbers go.
+    while amount.checked_mul(binary).is_none() {
+        rest |= amount % 10 != 0;
+        amount /= 10;
+        dropped += 1;
+    }
     let exponent = i64::from(power) - i64::try_from(fraction.len()).unwrap_or(i64::MAX) + 9 + dropped;
-    let most = MOST * NANO;
+    // Only amounts with binary suffixes end at the most; decimal ones at what 128 bits hold, cut to a round number.
+    let most = match multiplier {
+        Multiplier::PowerOfTen(_) => 10i128.pow(38),
+        Multiplier::PowerOf1024(_) => MOST * NANO,
+    };
     let scaled = amount.saturating_mul(binary);
     let value = if exponent >= 0 {
         let factor = u32::try_from(exponent)
@@ -293,11 +348,12 @@ mod tests {
             ("+1", "1"),
             ("-5m", "-5m"),
             ("0.5Ki", "512"),
-            ("1.1Ki", "1127"),
+            ("1.1Ki", "1126400m"),
             ("1000Ki", "1000Ki"),
             ("0.0000000001", "1n"),
             ("1E", "1E"),
-            ("100E", "9223372036854775807"),
+            ("100E", "100E"),
+            ("123456789012345678901Ki", "9223372036854775807"),
             ("010", "10"),
             (".5", "500m"),
             ("1.", "1"),
@@ -314,6 +370,32 @@ mod tests {
         }
         for text in ["1kk", "1ee", "1iK"] {
             assert_eq!(canonical(text), WRONG_SUFFIX, "{text}");
+        }
+    }
+
+    #[test]
+    fn o20_what_looks_canonical_is_written_as_it_came() {
+        for text in [
+            "1.5e10",
+            "010",
+            "1.",
+            "+1",
+            "1.5e-2",
+            "1001Ki",
+            "1500m",
+            "0",
+            "999999999999999999",
+        ] {
+            assert_eq!(Quantity::rewrite(text).unwrap(), text);
+        }
+        for (text, expected) in [
+            ("1500e7", "15e9"),
+            ("1000m", "1"),
+            ("0.5", "500m"),
+            ("1024Mi", "1Gi"),
+            ("1000", "1k"),
+        ] {
+            assert_eq!(Quantity::rewrite(text).unwrap(), expected);
         }
     }
 

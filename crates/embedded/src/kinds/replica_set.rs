@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::checks::{immutable, not_negative};
-use super::pod::{default_template, template_warnings};
+use super::pod::default_template;
 use super::reading::{at, default_to, integer, object_mut};
-use super::workload::{check_counts, check_runs_always, check_template};
+use super::workload::{check_counts, check_runs_always, check_template, workload_warnings};
 use crate::fault::{FieldError, Path};
 use crate::registry::row::BuiltIn;
 
@@ -28,10 +28,7 @@ pub static RULES: BuiltIn = BuiltIn {
         errors
     },
     check_status,
-    warn: |set, _| template_warnings(at(set, "/spec/template"), &Path::new("spec.template")),
-    fields: &[("status.replicas", |set| {
-        integer(at(set, "/status"), "replicas").unwrap_or(0).to_string()
-    })],
+    warn: |set, old| workload_warnings(set, old),
     ..BuiltIn::PLAIN
 };
 

@@ -121,8 +121,22 @@ fn not_an_object(bytes: &[u8]) -> Option<String> {
         Err(error) if error.is_eof() => Some("unexpected end of JSON input".to_owned()),
         Err(_) => {
             let text = String::from_utf8_lossy(bytes);
-            let first = text.trim_start().chars().next().unwrap_or(' ');
-            Some(format!("invalid character '{first}' looking for beginning of value"))
+            let text = text.trim_start();
+            let first = text.chars().next().unwrap_or(' ');
+            // A literal that goes wrong midway is told where.
+            let literal = ["true", "false", "null"]
+                .into_iter()
+                .find(|literal| literal.starts_with(first));
+            let misfit = literal.and_then(|literal| {
+                let (found, wanted) = text
+                    .chars()
+                    .zip(literal.chars())
+                    .find(|(found, wanted)| found != wanted)?;
+                Some(format!(
+                    "invalid character '{found}' in literal {literal} (expecting '{wanted}')"
+                ))
+            });
+            Some(misfit.unwrap_or_else(|| format!("invalid character '{first}' looking for beginning of value")))
         }
     }
 }

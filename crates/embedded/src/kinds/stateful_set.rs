@@ -33,7 +33,7 @@ pub static RULES: BuiltIn = BuiltIn {
     check,
     check_update,
     check_status,
-    warn: |set, _| template_warnings(at(set, "/spec/template"), &Path::new("spec.template")),
+    warn,
     name: NameRule::Label,
     ..BuiltIn::PLAIN
 };
@@ -187,6 +187,22 @@ fn check_strategy(errors: &mut Errors, strategy: &Value, path: &Path) {
             ));
         }
     }
+}
+
+fn warn(set: &Value, _: Option<&Value>) -> Vec<String> {
+    let spec = at(set, "/spec");
+    let mut warnings = template_warnings(at(spec, "/template"), &Path::new("spec.template"));
+    for (index, template) in list(spec, "volumeClaimTemplates").iter().enumerate() {
+        let path = Path::new("spec.volumeClaimTemplates").index(index);
+        warnings.extend(claim::fractions(at(template, "/spec"), &path));
+    }
+    if integer(spec, "revisionHistoryLimit").is_some_and(|limit| limit < 0) {
+        warnings.push(
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 fn check_update(new: &Value, old: &Value) -> Vec<FieldError> {

@@ -12,21 +12,28 @@ use super::volume_source::{SOURCES_OF_VOLUMES, check_persistent};
 use crate::fault::{FieldError, Path, Wrong};
 use crate::registry::row::BuiltIn;
 
+const RECYCLE: &str = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the \
+    recommended approach is to use dynamic provisioning.";
+
 pub static RULES: BuiltIn = BuiltIn {
     default,
     on_create,
     check,
     check_update,
+    warn: |volume, _| {
+        let recycled = text(at(volume, "/spec"), "persistentVolumeReclaimPolicy") == "Recycle";
+        recycled.then(|| RECYCLE.to_owned()).into_iter().collect()
+    },
     has_generation: false,
     ..BuiltIn::PLAIN
 };
 
 /// A volume was stamped before: its time is the phase's time.
 fn on_create(volume: &mut Value) {
-    let mut status = json!({"phase": "Pending"});
-    if let Some(now) = volume.pointer("/metadata/creationTimestamp") {
-        status["lastPhaseTransitionTime"] = now.clone();
-    }
+    let status = match volume.pointer("/metadata/creationTimestamp") {
+        Some(now) => json!({"phase": "Pending", "lastPhaseTransitionTime": now}),
+        None => json!({"phase": "Pending"}),
+    };
     if let Some(map) = volume.as_object_mut() {
         map.insert("status".to_owned(), status);
     }

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::checks::{Errors, not_negative};
-use super::pod::check_pod_template;
+use super::names;
+use super::pod::{check_pod_template, template_warnings};
 use super::reading::{at, given, integer, text};
 use super::selector::{check_selector, selects, selects_all};
 use crate::fault::{FieldError, Path};
@@ -49,6 +50,27 @@ pub(super) fn check_template(errors: &mut Errors, spec: &Value, template: &Value
         ));
     }
     check_pod_template(errors, template, &path);
+}
+
+/// Warnings about names that become names of pods, and about the template.
+pub(super) fn workload_warnings(workload: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if old.is_none() {
+        let name = at(workload, "/metadata/name").as_str().unwrap_or_default();
+        let wrong = names::dns_label(name);
+        if !wrong.is_empty() {
+            warnings.push(format!(
+                "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS \
+                 label is recommended: [{}]",
+                wrong.join(" ")
+            ));
+        }
+    }
+    warnings.extend(template_warnings(
+        at(workload, "/spec/template"),
+        &Path::new("spec.template"),
+    ));
+    warnings
 }
 
 /// Pods of a workload run until it is told otherwise. `owner` is named in the text.

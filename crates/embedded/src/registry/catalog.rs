@@ -19,6 +19,8 @@ pub struct Resource {
     pub(crate) shaped: Revision,
     /// The CRD's uid: instances of a CRD that was deleted and made again are not its instances.
     pub(crate) definition: Option<String>,
+    /// The CRD is on its way out: nothing new is made.
+    pub(crate) closing: bool,
 }
 
 impl Resource {
@@ -94,6 +96,7 @@ static BUILT_IN: LazyLock<Catalog> = LazyLock::new(|| Catalog {
                 cel: Vec::new(),
                 shaped: 0,
                 definition: None,
+                closing: false,
             };
             (key, Arc::new(resource))
         })

@@ -61,6 +61,10 @@ impl Registry {
                 object::meta_mut(&mut object).insert("name".to_owned(), self.generated(base).into());
             }
             let name = object::name(&object).to_owned();
+            if target.resource.closing {
+                let why = "create not allowed while custom resource definition is terminating";
+                return Err(Fault::forbidden(&target.plural(), &name, why));
+            }
             let review = Review {
                 operation: Operation::Create,
                 target,
@@ -71,6 +75,9 @@ impl Registry {
             let mut admitted = object.clone();
             // Held until the object is stored, so that nobody else is given its addresses.
             let _reserved = self.admit(&review, &mut admitted, warnings).await?;
+            // A webhook may have named it otherwise.
+            let name = object::name(&admitted).to_owned();
+            let review = Review { name: &name, ..review };
             Self::prepare_create(target, &mut admitted);
             self.check_create(target, &admitted, &name, warnings)?;
             self.validate(&review, Some(&admitted), warnings).await?;

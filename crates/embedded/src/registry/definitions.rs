@@ -119,6 +119,7 @@ impl Registry {
                 cel: rules,
                 shaped,
                 definition: Some(uid),
+                closing: is_true(definition, "Terminating"),
             })
         });
     }

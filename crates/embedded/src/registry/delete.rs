@@ -15,6 +15,8 @@ use crate::store::{Change, Entry, Expect};
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
+/// Deletes of a collection that wait for the disk together. Few enough that a fault leaves little undone behind it.
+const TOGETHER: usize = 64;
 
 /// The body or query of a delete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -232,18 +234,18 @@ impl Registry {
     ) -> Result<Vec<Value>, Fault> {
         options.check()?;
         let mut gone = Vec::new();
-        for object in self.list_objects(target, list)?.items {
-            let namespace = object::text(&object, "namespace");
-            let one = Target {
-                name: object::name(&object).to_owned(),
-                namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
-                ..target.clone()
-            };
-            match self.delete(&one, ask, options).await {
-                Ok(_) => gone.push(object),
-                // Somebody else was faster.
-                Err(fault) if fault.code == 404 => {}
-                Err(fault) => return Err(fault),
+        let mut objects = self.list_objects(target, list)?.items.into_iter().peekable();
+        while objects.peek().is_some() {
+            let some: Vec<Value> = objects.by_ref().take(TOGETHER).collect();
+            let targets: Vec<Target> = some.iter().map(|object| one_of(target, object)).collect();
+            let deletes = targets.iter().map(|one| self.delete(one, ask, options));
+            for (object, result) in some.into_iter().zip(futures::future::join_all(deletes).await) {
+                match result {
+                    Ok(_) => gone.push(object),
+                    // Somebody else was faster.
+                    Err(fault) if fault.code == 404 => {}
+                    Err(fault) => return Err(fault),
+                }
             }
         }
         Ok(gone)
@@ -285,6 +287,16 @@ fn doomed_definition(mut definition: Value, now: Timestamp) -> Value {
             "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"}),
     );
     definition
+}
+
+/// The request for one object of a collection.
+fn one_of(collection: &Target, object: &Value) -> Target {
+    let namespace = object::text(object, "namespace");
+    Target {
+        name: object::name(object).to_owned(),
+        namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+        ..collection.clone()
+    }
 }
 
 enum Grace {

@@ -18,9 +18,7 @@ impl Registry {
     /// POST of `pods/NAME/eviction`.
     pub(crate) async fn evict(&self, target: &Target, ask: &Ask, eviction: &Value) -> Result<Value, Fault> {
         if object::name(eviction) != target.name {
-            return Err(Fault::bad_request(
-                "name in URL does not match name in Eviction object",
-            ));
+            return Err(Fault::bad_request("name in URL does not match name in Eviction object"));
         }
         let mut options = delete_options(eviction);
         options.check()?;
@@ -216,7 +214,10 @@ fn check_budget(budget: &Value) -> Result<(), Fault> {
     let number = |path: &str| object::at(budget, path).and_then(Value::as_i64).unwrap_or(0);
     let refused = |why: &str| Fault::new(429, "TooManyRequests", REFUSED).cause("DisruptionBudget", why, "");
     if number("status.observedGeneration") < object::generation(budget) {
-        return Err(refused(&format!("The disruption budget {name} is still being processed by the server.")).retry_after(10));
+        return Err(refused(&format!(
+            "The disruption budget {name} is still being processed by the server."
+        ))
+        .retry_after(10));
     }
     let subject = Subject {
         group: "policy".to_owned(),
@@ -240,7 +241,12 @@ fn check_budget(budget: &Value) -> Result<(), Fault> {
         .flatten()
         .find(|condition| condition.get("type").and_then(Value::as_str) == Some("DisruptionAllowed"))
         .filter(|condition| condition.get("status").and_then(Value::as_str) == Some("False"));
-    let said = |field: &str| condition.and_then(|c| c.get(field)).and_then(Value::as_str).unwrap_or_default();
+    let said = |field: &str| {
+        condition
+            .and_then(|c| c.get(field))
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let (reason, message) = (said("reason"), said("message"));
     let (current, desired) = (number("status.currentHealthy"), number("status.desiredHealthy"));
     Err(refused(&if !message.is_empty() && reason == "SyncFailed" {

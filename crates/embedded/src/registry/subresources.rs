@@ -15,7 +15,9 @@ impl Registry {
         if node.is_empty() {
             return Err(Fault::bad_request("a binding needs target.name, the node's name"));
         }
-        let kind = object::at(binding, "target.kind").and_then(Value::as_str).unwrap_or_default();
+        let kind = object::at(binding, "target.kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if !matches!(kind, "" | "Node") {
             let error = FieldError::not_supported(&Path::new("target.kind"), kind, &["Node", "<empty>"]);
             return Err(Fault::new(500, "", error.to_string()));

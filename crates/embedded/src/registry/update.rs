@@ -214,12 +214,12 @@ impl Registry {
         Self::prepare_update(target, &mut new, old);
         Self::check_update(target, &new, old, warnings).map_err(Refused::Fault)?;
         fields::keep_times(old, &mut new);
+        object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
         self.validate(&review, Some(&new), warnings)
             .await
             .map_err(Refused::Fault)?;
         let is_going =
             object::is_deleting(old) && !object::has_finalizers(&new) && grace(old) == 0 && Self::may_go(target, &new);
-        object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
         if !is_going && new == *old {
             return Ok(Outcome::new(new, false, warnings));
         }

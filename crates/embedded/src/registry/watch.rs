@@ -156,7 +156,9 @@ impl Watch {
         };
         let prefix = self.target.resource.prefix(self.target.namespace.as_deref());
         let watcher = registry.store.watch(prefix, from).map_err(|error| match error {
-            ReadError::Compacted { floor } => Fault::expired(format!("too old resource version: {from} ({})", floor + 1)),
+            ReadError::Compacted { floor } => {
+                Fault::expired(format!("too old resource version: {from} ({})", floor + 1))
+            }
             ReadError::Future { .. } => read_fault(&error, from),
         })?;
         self.watcher = Some(watcher);
@@ -255,7 +257,11 @@ impl Stream for Watch {
                 },
                 Poll::Ready(Some(Err(lagged))) => {
                     watch.watcher = None;
-                    let fault = Fault::expired(format!("too old resource version: {} ({})", lagged.at, lagged.floor + 1));
+                    let fault = Fault::expired(format!(
+                        "too old resource version: {} ({})",
+                        lagged.at,
+                        lagged.floor + 1
+                    ));
                     return Poll::Ready(Some(Seen::Failed(fault)));
                 }
                 Poll::Ready(None) => return Poll::Ready(None),

@@ -208,3 +208,144 @@ fn event(answered: &Answered<'_>, verb: &str, place: &Place<'_>) -> Value {
     }
     event
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(audit: &Audit, method: Method, uri: &str, name: Option<&str>) {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(USER_AGENT, "tool/1");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let at: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
+        audit.note(&Answered {
+            id: "id-1",
+            path: parts.uri.path(),
+            is_watch: false,
+            caller: Some(&Caller::admin()),
+            acting_as: None,
+            name,
+            code: 201,
+            received: at,
+            answered: at,
+            parts: &parts,
+        });
+    }
+
+    fn lines(path: &Path) -> Vec<Value> {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn x5_a_line_says_who_did_what_to_which_object_when_and_how_it_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let audit = Audit::new(path.clone(), AuditOptions::default());
+        note(
+            &audit,
+            Method::POST,
+            "/apis/apps/v1/namespaces/a/deployments",
+            Some("web"),
+        );
+        note(&audit, Method::GET, "/apis/apps/v1/namespaces/a/deployments", None);
+        note(&audit, Method::POST, "/healthz", None);
+        let lines = lines(&path);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let line = &lines[0];
+        for (pointer, value) in [
+            ("/kind", "Event"),
+            ("/stage", "ResponseComplete"),
+            ("/user/username", "usher-admin"),
+            ("/userAgent", "tool/1"),
+            ("/verb", "create"),
+            ("/objectRef/resource", "deployments"),
+            ("/objectRef/apiGroup", "apps"),
+            ("/objectRef/namespace", "a"),
+            ("/objectRef/name", "web"),
+            ("/requestReceivedTimestamp", "2026-01-02T03:04:05.678000Z"),
+        ] {
+            assert_eq!(line.pointer(pointer).unwrap(), value, "{pointer}");
+        }
+        assert_eq!(line["responseStatus"]["code"], 201);
+    }
+
+    #[test]
+    fn verbs_are_those_of_the_reference_and_reads_are_logged_if_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let options = AuditOptions {
+            reads: true,
+            ..AuditOptions::default()
+        };
+        let audit = Audit::new(path.clone(), options);
+        let map = "/api/v1/namespaces/a/configmaps/m";
+        for method in [Method::GET, Method::PUT, Method::PATCH, Method::DELETE] {
+            note(&audit, method.clone(), map, None);
+            note(&audit, method, "/api/v1/namespaces/a/configmaps", None);
+        }
+        let verbs: Vec<_> = lines(&path).iter().map(|line| line["verb"].clone()).collect();
+        assert_eq!(
+            verbs,
+            [
+                "get",
+                "list",
+                "update",
+                "update",
+                "patch",
+                "patch",
+                "delete",
+                "deletecollection"
+            ]
+        );
+    }
+
+    #[test]
+    fn x5_a_full_file_makes_room_and_two_old_ones_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let options = AuditOptions {
+            reads: false,
+            file_bytes: 2_000,
+        };
+        for start in 0..2 {
+            // A second start goes on with the file of the first.
+            let audit = Audit::new(path.clone(), options);
+            for number in 0..10 {
+                let name = format!("m{start}{number}");
+                note(&audit, Method::POST, "/api/v1/namespaces/a/configmaps", Some(&name));
+            }
+        }
+        let mut names: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|file| file.unwrap().file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["audit.log", "audit.log.1", "audit.log.2"]);
+        let mut seen = Vec::new();
+        for name in ["audit.log.2", "audit.log.1", "audit.log"] {
+            let file = folder.path().join(name);
+            assert!(fs::metadata(&file).unwrap().len() <= 2_000, "{name}");
+            seen.extend(
+                lines(&file)
+                    .iter()
+                    .map(|line| line["objectRef"]["name"].as_str().unwrap().to_owned()),
+            );
+        }
+        assert_eq!(seen.last().unwrap(), "m19");
+        assert!(seen.is_sorted() && seen.len() >= 6, "{seen:?}");
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_stops_nobody_and_goes_on_when_it_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gone/audit.log");
+        let audit = Audit::new(path.clone(), AuditOptions::default());
+        note(&audit, Method::POST, "/api/v1/namespaces/a/configmaps", Some("lost"));
+        fs::create_dir(folder.path().join("gone")).unwrap();
+        note(&audit, Method::POST, "/api/v1/namespaces/a/configmaps", Some("kept"));
+        assert_eq!(lines(&path).len(), 1);
+    }
+}

@@ -191,3 +191,52 @@ fn set_span(params: &mut CertificateParams, now: Timestamp) {
     params.not_before = date(seconds.saturating_sub(BACKDATE.as_secs()));
     params.not_after = date(seconds + LIFETIME.as_secs());
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn at(days: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + days * 24 * 3_600).unwrap()
+    }
+
+    fn shown(folder: &Folder, address: IpAddr, days: i64) -> String {
+        Identity::kept(folder, address, at(days)).unwrap();
+        folder.read(SERVER).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_kept_until_a_year_before_its_end() {
+        let folder = Folder::temporary().unwrap();
+        let first = shown(&folder, HOME, 0);
+        assert_eq!(shown(&folder, HOME, 9 * 365 - 1), first);
+        let second = shown(&folder, HOME, 9 * 365 + 1);
+        assert_ne!(second, first);
+        // And also when the clock was wrong when it was made.
+        assert_ne!(shown(&folder, HOME, 0), second);
+    }
+
+    #[test]
+    fn a_new_address_and_a_broken_file_get_a_new_one() {
+        let folder = Folder::temporary().unwrap();
+        let first = shown(&folder, HOME, 0);
+        let elsewhere = shown(&folder, IpAddr::from([10, 0, 0, 7]), 0);
+        assert_ne!(elsewhere, first);
+        assert_eq!(shown(&folder, HOME, 0), elsewhere, "it has the usual names too");
+        for name in [AUTHORITY, SERVER, KEY] {
+            let before = shown(&folder, HOME, 0);
+            folder.write(name, "no PEM").unwrap();
+            assert_ne!(shown(&folder, HOME, 0), before, "{name}");
+        }
+        // Of two starts that were killed half-way.
+        let other = Folder::temporary().unwrap();
+        shown(&other, HOME, 0);
+        let before = shown(&folder, HOME, 0);
+        folder.write(KEY, &other.read(KEY).unwrap().unwrap()).unwrap();
+        assert_ne!(shown(&folder, HOME, 0), before);
+    }
+}

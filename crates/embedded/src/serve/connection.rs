@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,11 +19,25 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::api::{ApiBody, ApiService};
 
-/// Who connects and does not say hello is not waited for.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// For a request's headers, and between two requests on one connection. Clients drop theirs after 90 s (client-go, hyper):
-/// they are to be first, since a request sent into a closing connection fails.
-const HEADERS: Duration = Duration::from_secs(120);
+/// How long silence is borne.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Who connects and does not say hello is not waited for.
+    pub(super) handshake: Duration,
+    /// For a request's headers, and between two requests on one connection. Clients drop theirs after 90 s (client-go,
+    /// hyper): they are to be first, since a request sent into a closing connection fails.
+    pub(super) headers: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(10),
+            headers: Duration::from_secs(120),
+        }
+    }
+}
+
 /// A silent h2 peer is asked this often whether it is there, and dropped if it does not answer.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
@@ -36,12 +49,22 @@ const HEADER_BYTES: u32 = 64 * 1024;
 pub(super) type Stopping = watch::Receiver<bool>;
 
 /// Serves until the client goes, or what it asked before the stop is answered.
-pub(super) async fn serve(tcp: TcpStream, peer: SocketAddr, tls: TlsAcceptor, api: ApiService, stopping: Stopping) {
+pub(super) async fn serve(
+    tcp: TcpStream,
+    tls: TlsAcceptor,
+    api: ApiService,
+    patience: Patience,
+    mut stopping: Stopping,
+) {
     let _ = tcp.set_nodelay(true);
-    let stream = match tokio::time::timeout(HANDSHAKE, tls.accept(tcp)).await {
+    let greeted = tokio::select! {
+        greeted = tokio::time::timeout(patience.handshake, tls.accept(tcp)) => greeted,
+        () = stopped(&mut stopping) => return,
+    };
+    let stream = match greeted {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            tracing::debug!(%peer, %error, "no TLS");
+            tracing::debug!(%error, "no TLS");
             return;
         }
         Err(_) => return,
@@ -71,7 +94,7 @@ pub(super) async fn serve(tcp: TcpStream, peer: SocketAddr, tls: TlsAcceptor, ap
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS)
+            .header_read_timeout(patience.headers)
             .max_buf_size(HEADER_BYTES as usize);
         let connection = std::pin::pin!(builder.serve_connection(io, service));
         drive(connection, stopping, |connection| connection.graceful_shutdown()).await;

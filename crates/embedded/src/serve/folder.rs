@@ -127,6 +127,10 @@ impl Folder {
 
     /// The token and the key, made at the first start. Only for who holds the store.
     pub(crate) fn secrets(&self) -> Result<Secrets, FolderError> {
+        // Secrets are in there too.
+        let store = self.store();
+        fs::set_permissions(&store, Permissions::from_mode(0o600))
+            .map_err(|error| unusable(&store, "closed to others", error))?;
         let broken = |name: &str, what: &str| FolderError::Broken {
             path: self.file(name),
             what: what.to_owned(),

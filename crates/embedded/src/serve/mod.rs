@@ -28,6 +28,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::api::ApiService;
 use certificate::{CertificateError, Identity};
+use connection::Patience;
 use folder::{Folder, FolderError};
 use kubeconfig::Access;
 
@@ -120,6 +121,9 @@ impl Listening {
 pub(crate) struct Listener {
     socket: TcpListener,
     tls: Arc<ServerConfig>,
+    patience: Patience,
+    /// Connections at once.
+    connections: usize,
     pub(crate) listening: Listening,
 }
 
@@ -141,6 +145,8 @@ impl Listener {
         Ok(Self {
             socket,
             tls: identity.config,
+            patience: Patience::default(),
+            connections: CONNECTIONS,
             listening: Listening {
                 address,
                 access,
@@ -151,7 +157,7 @@ impl Listener {
 
     /// Answers until `stop` turns true, and a little longer.
     pub(crate) async fn run(self, api: ApiService, stop: watch::Receiver<bool>) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let places = Arc::new(Semaphore::new(self.connections));
         let mut connections = JoinSet::new();
         let mut stopping = stop.clone();
         let tls = TlsAcceptor::from(self.tls);
@@ -163,8 +169,8 @@ impl Listener {
                 };
                 while connections.try_join_next().is_some() {}
                 match self.socket.accept().await {
-                    Ok((tcp, peer)) => {
-                        let serving = connection::serve(tcp, peer, tls.clone(), api.clone(), stop.clone());
+                    Ok((tcp, _)) => {
+                        let serving = connection::serve(tcp, tls.clone(), api.clone(), self.patience, stop.clone());
                         connections.spawn(async move {
                             serving.await;
                             drop(place);
@@ -207,3 +213,6 @@ fn refused(address: SocketAddr, error: io::Error) -> ListenError {
         _ => ListenError::Socket { address, error },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,16 @@
-//! Admission as clients see it (section 8): built-in steps and webhooks.
+//! Admission as clients see it (section 8).
+//!
+//! - `pods`, `services`, `storage`: the built-in steps.
+//! - `hooks`: which webhooks are asked and what comes of it. `transport`: over TLS, to a server of the test's own.
+//! - `texts`, `reviews`: what clients are told and webhooks are asked, held against what a real server said.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod hooks;
 mod pods;
+mod reviews;
 mod server;
 mod services;
 mod storage;
 mod texts;
+mod transport;
 mod world;

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -65,6 +65,10 @@ fn certificates(names: &[String]) -> (String, rcgen::Certificate, KeyPair) {
     let authority_key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // Go names an authority that it tried in vain if it has the right name.
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("CA of {}", names.join(" ")));
     let authority = params.self_signed(&authority_key).unwrap();
     let issuer = Issuer::new(params, authority_key);
     let key = KeyPair::generate().unwrap();
@@ -76,6 +80,16 @@ fn certificates(names: &[String]) -> (String, rcgen::Certificate, KeyPair) {
 impl Server {
     /// With a certificate for these names.
     pub async fn start(names: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", names).await
+    }
+
+    /// In the block of an instance (W1), where its pods are.
+    #[cfg(target_os = "linux")]
+    pub async fn start_as_pod(names: &[&str]) -> Self {
+        Self::start_at("127.64.1.7:0", names).await
+    }
+
+    async fn start_at(listen: &str, names: &[&str]) -> Self {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let (authority, leaf, key) = certificates(&names);
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -87,7 +101,7 @@ impl Server {
             .with_single_cert(vec![leaf.der().clone()], key)
             .unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(listen).await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
             reply: Mutex::new(Reply::Response(json!({"allowed": true}))),

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use usher_embedded::store::Durability;
+use usher_embedded::{Options, Storage};
 
 use crate::world::World;
 
@@ -204,4 +206,52 @@ async fn two_families_are_not_to_be_had() {
         .await
         .ok();
     assert_eq!(prefers["spec"]["ipFamilies"], json!(["IPv4"]));
+}
+
+#[tokio::test]
+async fn what_a_write_in_flight_has_is_nobody_elses_and_free_when_it_is_given_up() {
+    let world = World::new();
+    world
+        .cluster()
+        .handle_webhook("https://in.process/slow", |_| std::future::pending());
+    let rules =
+        json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["services"], "operations": ["CREATE"]}]);
+    let slow = json!({"rules": rules, "objectSelector": {"matchLabels": {"slow": "yes"}}});
+    world.hook("Validating", "slow", slow).await.ok();
+    let wanted = json!({"clusterIP": "127.64.224.10"});
+    let mut first = service("first", wanted.clone());
+    first["metadata"]["labels"] = json!({"slow": "yes"});
+    let mut in_flight = Box::pin(world.post(SERVICES, first));
+    assert!(futures::poll!(&mut in_flight).is_pending());
+    let second = world.post(SERVICES, service("second", wanted.clone())).await;
+    assert!(
+        second.message().ends_with("provided IP is already allocated"),
+        "{second:?}"
+    );
+    drop(in_flight);
+    world.post(SERVICES, service("second", wanted)).await.ok();
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_opened_again_knows_what_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = || Options {
+        storage: Storage::Disk {
+            file: folder.path().join("cluster"),
+            durability: Durability::Relaxed,
+        },
+        ..Options::default()
+    };
+    let made = {
+        let world = World::with(options());
+        world.post(SERVICES, service("a", json!({}))).await.ok()
+    };
+    let world = World::with(options());
+    let again = world
+        .post(SERVICES, service("b", json!({"clusterIP": address(&made)})))
+        .await;
+    assert!(
+        again.message().ends_with("provided IP is already allocated"),
+        "{again:?}"
+    );
 }

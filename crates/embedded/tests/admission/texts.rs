@@ -4,14 +4,12 @@
 //! `USHER_RECORD_WEBHOOKS=KUBECONFIG cargo test -p usher-embedded --test admission -- texts`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use base64::Engine as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 use crate::server::{Reply, Server, stranger};
-use crate::world::{Answer, World};
+use crate::world::{self, Answer, World};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/admission/recorded.json");
@@ -237,7 +235,9 @@ async fn attempt(world: &World, case: &Case) -> Answer {
         return world.delete(&path).await;
     }
     let answer = world.post(MAPS, subject()).await;
-    world.delete(&path).await;
+    for name in ["subject", "renamed"] {
+        world.delete(&format!("{MAPS}/{name}")).await;
+    }
     answer
 }
 
@@ -249,6 +249,7 @@ fn normal(answer: &Answer, server: &Server, named: &Server) -> Value {
     } else if !answer.body["data"].is_null() {
         shown["data"] = answer.body["data"].clone();
         shown["labels"] = answer.body["metadata"]["labels"].clone();
+        shown["name"] = answer.body["metadata"]["name"].clone();
     }
     let mut text = shown.to_string();
     for address in [server.address, named.address] {
@@ -295,12 +296,7 @@ async fn answers_about_webhooks_read_as_the_references_do() {
 
 /// A real server sees a new configuration a moment after it was made: it is asked until it does.
 async fn record(kubeconfig: &str, server: &Server, named: &Server) {
-    let config = Kubeconfig::read_from(kubeconfig).unwrap();
-    let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
-        .await
-        .unwrap();
-    config.default_retry = false;
-    let world = World::over(kube::Client::try_from(config).unwrap());
+    let world = World::real(kubeconfig).await;
     let mut recorded = BTreeMap::new();
     for case in cases(server, named) {
         server.set(case.reply.clone());
@@ -312,7 +308,7 @@ async fn record(kubeconfig: &str, server: &Server, named: &Server) {
             if server.asked() > before || answer.code >= 400 {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            world::pause().await;
             answer = attempt(&world, &case).await;
         }
         world.delete(&format!("{path}/texts")).await.ok();
@@ -324,7 +320,7 @@ async fn record(kubeconfig: &str, server: &Server, named: &Server) {
             if gone.code < 400 && server.asked() == asked {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            world::pause().await;
         }
         world.delete(&format!("{MAPS}/subject")).await;
         recorded.insert(case.name, normal(&answer, server, named));

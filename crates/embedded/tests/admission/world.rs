@@ -1,14 +1,26 @@
 //! A cluster in this process, asked over its own HTTP surface.
 
 use http::{Method, Request};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use usher_embedded::{Cluster, Options};
 
 pub struct World {
-    cluster: Option<Cluster>,
-    client: kube::Client,
+    server: Server,
+}
+
+enum Server {
+    /// Asked without a client between: a poll of the request is a poll of the server.
+    Here(Cluster),
+    /// For recording.
+    Real(kube::Client),
+}
+
+/// While a real server has not yet seen something. Recording only: nothing here waits.
+pub async fn pause() {
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
 }
 
 /// An answer: its code, body and warnings.
@@ -42,21 +54,43 @@ impl World {
     }
 
     pub fn with(options: Options) -> Self {
-        let cluster = Cluster::start(options).unwrap();
-        let client = cluster.client();
-        Self {
-            cluster: Some(cluster),
-            client,
-        }
+        let server = Server::Here(Cluster::start(options).unwrap());
+        Self { server }
     }
 
-    /// A server elsewhere.
-    pub fn over(client: kube::Client) -> Self {
-        Self { cluster: None, client }
+    pub async fn real(kubeconfig: &str) -> Self {
+        let config = Kubeconfig::read_from(kubeconfig).unwrap();
+        let options = KubeConfigOptions::default();
+        let mut config = kube::Config::from_custom_kubeconfig(config, &options).await.unwrap();
+        config.default_retry = false;
+        let server = Server::Real(kube::Client::try_from(config).unwrap());
+        Self { server }
     }
 
     pub fn cluster(&self) -> &Cluster {
-        self.cluster.as_ref().unwrap()
+        match &self.server {
+            Server::Here(cluster) => cluster,
+            Server::Real(_) => panic!("a real server has no handlers"),
+        }
+    }
+
+    /// Registers one webhook, with all that a configuration must say, in a configuration of its own.
+    pub async fn hook(&self, kind: &str, name: &str, hook: Value) -> Answer {
+        let mut whole = json!({
+            "name": format!("{name}.hooks.test"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": format!("https://in.process/{name}")},
+            "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}],
+        });
+        for (field, value) in hook.as_object().unwrap() {
+            whole[field] = value.clone();
+        }
+        let path = format!(
+            "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations",
+            kind.to_lowercase()
+        );
+        let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": format!("{kind}WebhookConfiguration"), "metadata": {"name": name}, "webhooks": [whole]});
+        self.post(&path, configuration).await
     }
 
     pub async fn send(&self, method: Method, path: &str, content: &str, body: &Value) -> Answer {
@@ -69,26 +103,28 @@ impl World {
         if !bytes.is_empty() {
             request = request.header("content-type", content);
         }
-        let response = self
-            .client
-            .send(request.body(Body::from(bytes)).unwrap())
-            .await
-            .unwrap();
-        let code = response.status().as_u16();
-        let warnings = response
-            .headers()
+        let (parts, bytes) = match &self.server {
+            Server::Here(cluster) => {
+                let request = request.body(Full::from(bytes)).unwrap();
+                let (parts, body) = cluster.service().answer(request).await.into_parts();
+                (parts, body.collect().await.unwrap().to_bytes())
+            }
+            Server::Real(client) => {
+                let request = request.body(Body::from(bytes)).unwrap();
+                let (parts, body) = client.send(request).await.unwrap().into_parts();
+                (parts, body.collect().await.unwrap().to_bytes())
+            }
+        };
+        let code = parts.status.as_u16();
+        let warnings = parts
+            .headers
             .get_all("warning")
             .iter()
             .map(|value| {
-                value
-                    .to_str()
-                    .unwrap()
-                    .trim_start_matches("299 - ")
-                    .trim_matches('"')
-                    .to_owned()
+                let text = value.to_str().unwrap();
+                text.trim_start_matches("299 - ").trim_matches('"').to_owned()
             })
             .collect();
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
         Answer { code, body, warnings }
     }

@@ -99,3 +99,138 @@ async fn a_cluster_in_memory_tells_where_it_is_and_leaves_nothing() {
     drop(cluster);
     assert!(!file.parent().unwrap().exists());
 }
+
+fn complaint(folder: &Path) -> String {
+    let said = Cluster::start(in_folder(folder)).unwrap_err().to_string();
+    said.replace(&std::fs::canonicalize(folder).unwrap().display().to_string(), "FOLDER")
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::write(path.join("file"), "").unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(
+        complaint(path),
+        "FOLDER holds files that are not Usher's, and its mode would have to be changed to 0700; name an empty folder, or one \
+         that does not exist yet"
+    );
+    assert_eq!(mode(path), 0o755, "it is left as it was");
+    assert_eq!(
+        complaint(&path.join("file")),
+        "FOLDER is a file; a data folder is needed"
+    );
+}
+
+#[tokio::test]
+async fn broken_secrets_are_named_and_never_quoted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    Cluster::start(in_folder(path)).unwrap().stop().await;
+    let token = std::fs::read_to_string(path.join("token")).unwrap();
+    for wrong in [
+        "",
+        "short-s3cr3t",
+        "with a space 0123456789012345678901234567890123456789",
+    ] {
+        std::fs::write(path.join("token"), wrong).unwrap();
+        assert_eq!(
+            complaint(path),
+            "FOLDER/token is broken: a token is one line of at least 43 letters, digits, - and _; delete it, and a new one is \
+             made at the next start"
+        );
+    }
+    std::fs::write(path.join("token"), token).unwrap();
+    std::fs::write(path.join("signing.key"), "c2hvcnQ").unwrap();
+    let said = complaint(path);
+    assert!(
+        said.starts_with("FOLDER/signing.key is broken: it must hold 32 bytes"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn s7_a_newer_file_format_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    Cluster::start(in_folder(path)).unwrap().stop().await;
+    let file = redb::Database::open(path.join("store.redb")).unwrap();
+    let writing = file.begin_write().unwrap();
+    let meta: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("meta");
+    writing.open_table(meta).unwrap().insert("format", 2).unwrap();
+    writing.commit().unwrap();
+    drop(file);
+    assert_eq!(
+        complaint(path),
+        "FOLDER/store.redb has format 2, and this version of usher knows only 1; use the version that wrote it"
+    );
+}
+
+#[tokio::test]
+async fn x5_the_audit_log_has_every_write_and_no_token_and_no_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = in_folder(folder.path());
+    options.audit = Some(usher_embedded::AuditOptions::default());
+    let (cluster, listening) = listening(options).await;
+    let kubeconfig = kube::config::Kubeconfig::read_from(listening.kubeconfig_file()).unwrap();
+    let choice = kube::config::KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &choice).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(kube::Client::try_from(config.clone()).unwrap());
+    let map = json!({"metadata": {"generateName": "made-"}, "data": {"password": "s3cr3t"}});
+    let map: ConfigMap = serde_json::from_value(map).unwrap();
+    let name = maps
+        .create(&PostParams::default(), &map)
+        .await
+        .unwrap()
+        .metadata
+        .name
+        .unwrap();
+    maps.get(&name).await.unwrap();
+    config.auth_info.impersonate = Some("jane".to_owned());
+    let as_jane: Api<ConfigMap> = Api::default_namespaced(kube::Client::try_from(config).unwrap());
+    as_jane
+        .delete(&name, &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    as_jane
+        .delete("nothing", &kube::api::DeleteParams::default())
+        .await
+        .unwrap_err();
+    // The line is there before the answer.
+    let log = std::fs::read_to_string(folder.path().join("audit.log")).unwrap();
+    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let text = |pointer: &str| {
+                line.pointer(pointer)
+                    .and_then(|value| value.as_str())
+                    .unwrap_or("-")
+                    .to_owned()
+            };
+            let code = line["responseStatus"]["code"].as_u64().unwrap();
+            (
+                text("/verb"),
+                text("/objectRef/name"),
+                text("/impersonatedUser/username"),
+                code,
+            )
+        })
+        .collect();
+    let row = |verb: &str, name: &str, other: &str, code| (verb.to_owned(), name.to_owned(), other.to_owned(), code);
+    assert_eq!(
+        seen,
+        [
+            row("create", &name, "-", 201),
+            row("delete", &name, "jane", 200),
+            row("delete", "nothing", "jane", 404),
+        ]
+    );
+    assert!(
+        lines.iter().all(|line| line["user"]["username"] == "usher-admin"),
+        "{log}"
+    );
+    assert!(!log.contains("s3cr3t") && !log.contains(&token(&listening)), "{log}");
+    cluster.stop().await;
+}

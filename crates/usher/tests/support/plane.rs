@@ -94,12 +94,16 @@ pub fn embedded() -> &'static Server {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async {
                 let options = usher_embedded::Options {
-                    audit: Some(usher_embedded::AuditOptions { reads: true }),
+                    audit: Some(usher_embedded::AuditOptions {
+                        reads: true,
+                        // No rotation: tests read on from a place in the file.
+                        file_bytes: u64::MAX,
+                    }),
                     ..usher_embedded::Options::default()
                 };
                 let cluster = usher_embedded::Cluster::start(options).unwrap();
                 let listening = cluster.listen(usher_embedded::ListenOptions::default()).await.unwrap();
-                let kubeconfig = listening.kubeconfig().to_owned();
+                let kubeconfig = listening.kubeconfig_file().to_owned();
                 let dir = kubeconfig.parent().unwrap().to_owned();
                 tell.send(Server { kubeconfig, dir }).unwrap();
                 std::future::pending::<()>().await;

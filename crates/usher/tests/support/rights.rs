@@ -59,7 +59,7 @@ impl World {
         let mut kubeconfig = kube::config::Kubeconfig::read_from(&self.server.kubeconfig).unwrap();
         for user in &mut kubeconfig.auth_infos {
             user.auth_info = Some(kube::config::AuthInfo {
-                token: Some(token.status.as_ref().unwrap().token.clone().into()),
+                token: token.status.as_ref().unwrap().token.clone().map(Into::into),
                 ..kube::config::AuthInfo::default()
             });
         }

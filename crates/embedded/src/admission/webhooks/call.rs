@@ -14,7 +14,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::hook::Place;
-use super::wire;
+use super::{reply, wire};
 use crate::clock::Clock;
 use crate::store::Store;
 
@@ -98,11 +98,11 @@ impl Callers {
                 .body(Full::new(body.clone()))
                 .map_err(|why| wrong(why.to_string()))
         };
-        let mut reply = None;
+        let mut answered = None;
         while let Some(mut sender) = self.take(place) {
             match sender.send_request(request()?).await {
                 Ok(response) => {
-                    reply = Some((sender, response));
+                    answered = Some((sender, response));
                     break;
                 }
                 // It was closed meanwhile, and nothing was sent.
@@ -110,8 +110,8 @@ impl Callers {
                 Err(why) => return Err(wrong(broken(&why))),
             }
         }
-        let (sender, response) = match reply {
-            Some(reply) => reply,
+        let (sender, response) = match answered {
+            Some(answered) => answered,
             None => {
                 let mut sender = wire::connect(store, place, &url).await.map_err(wrong)?;
                 let response = sender
@@ -122,13 +122,15 @@ impl Callers {
             }
         };
         let status = response.status();
+        let content_type = response.headers().get("content-type");
+        let content_type = content_type
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default()
+            .to_owned();
         let read = Limited::new(response.into_body(), MOST_BYTES).collect().await;
         let bytes = read.map_err(|why| wrong(why.to_string()))?.to_bytes();
         self.keep(place, sender);
-        if !(200..=206).contains(&status.as_u16()) {
-            return Err(unexpected(status, &bytes));
-        }
-        parse(&bytes)
+        reply::read(status, &content_type, &bytes)
     }
 
     fn take(&self, place: &Place) -> Option<SendRequest<Full<Bytes>>> {
@@ -166,53 +168,12 @@ fn posting(place: &Place, seconds: u64, why: &str) -> String {
 }
 
 fn broken(why: &hyper::Error) -> String {
-    if why.is_incomplete_message() {
+    let source = std::error::Error::source(why).and_then(|source| source.downcast_ref::<std::io::Error>());
+    let is_over = source.is_some_and(|source| source.kind() == std::io::ErrorKind::UnexpectedEof);
+    if is_over || why.is_incomplete_message() {
         "EOF".to_owned()
     } else {
         why.to_string()
-    }
-}
-
-fn parse(bytes: &[u8]) -> Result<Value, String> {
-    let wrong = |why: String| format!("couldn't get version/kind; json parse error: {why}");
-    if bytes.is_empty() {
-        return Err(wrong("unexpected end of JSON input".to_owned()));
-    }
-    match serde_json::from_slice::<Value>(bytes) {
-        Ok(value) => Ok(value),
-        Err(why) => Err(wrong(match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
-            Some(first) if !matches!(first, b'{' | b'[' | b'"' | b'0'..=b'9' | b'-' | b't' | b'f' | b'n') => format!(
-                "invalid character {} looking for beginning of value",
-                quoted(char::from(*first))
-            ),
-            _ => why.to_string(),
-        })),
-    }
-}
-
-fn quoted(letter: char) -> String {
-    format!("'{letter}'")
-}
-
-/// An HTTP code that is no success.
-fn unexpected(status: http::StatusCode, body: &[u8]) -> String {
-    if let Ok(said) = serde_json::from_slice::<Value>(body)
-        && said.get("kind").and_then(Value::as_str) == Some("Status")
-        && let Some(message) = said.get("message").and_then(Value::as_str)
-    {
-        return message.to_owned();
-    }
-    let text = String::from_utf8_lossy(body);
-    let text = text.trim();
-    match status.as_u16() {
-        404 => "the server could not find the requested resource".to_owned(),
-        401 => "the server has asked for the client to provide credentials".to_owned(),
-        405 => "the server does not allow this method on the requested resource".to_owned(),
-        _ if text.is_empty() => "an error on the server (\"\") has prevented the request from succeeding".to_owned(),
-        _ => format!(
-            "an error on the server ({}) has prevented the request from succeeding",
-            crate::fault::quote(text)
-        ),
     }
 }
 

@@ -254,3 +254,78 @@ impl Service {
         format!("{}.{}.svc", self.name, self.namespace)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::ask::{Ask, Target};
+    use crate::registry::catalog::{Catalog, Resource};
+
+    /// ConfigMaps, as if they had a second version.
+    fn target(asked: &str) -> Target {
+        let catalog = Catalog::built_in();
+        let mut row = catalog.find("", "configmaps").unwrap().row.as_ref().clone();
+        let mut older = row.versions[0].clone();
+        older.name = "v1beta1".into();
+        let mut retired = older.clone();
+        (retired.name, retired.served) = ("v0".into(), false);
+        row.versions.extend([older, retired]);
+        let resource = Resource {
+            row: Arc::new(row),
+            cel: Vec::new(),
+            shaped: 0,
+            definition: None,
+        };
+        Target {
+            version: resource.version(asked).unwrap().clone(),
+            resource: Arc::new(resource),
+            namespace: Some("n".to_owned()),
+            name: "m".to_owned(),
+            subresource: None,
+        }
+    }
+
+    #[test]
+    fn a_rule_for_one_version_means_the_others_too_unless_it_says_exactly() {
+        let wanted = |versions: &[&str], policy: &str, asked: &str| {
+            let rules =
+                json!([{"operations": ["*"], "apiGroups": [""], "apiVersions": versions, "resources": ["configmaps"]}]);
+            let target = target(asked);
+            let ask = Ask::internal("test");
+            let review = Review {
+                operation: Operation::Create,
+                target: &target,
+                name: "m",
+                old: None,
+                ask: &ask,
+            };
+            Hook::read(&json!({"name": "h", "matchPolicy": policy, "rules": rules})).wanted_version(&review)
+        };
+        assert_eq!(wanted(&["v1"], "Equivalent", "v1").as_deref(), Some("v1"));
+        assert_eq!(wanted(&["v1"], "Equivalent", "v1beta1").as_deref(), Some("v1"));
+        assert_eq!(wanted(&["v1beta1", "v1"], "Equivalent", "v1").as_deref(), Some("v1"));
+        assert_eq!(wanted(&["v1"], "Exact", "v1beta1"), None);
+        assert_eq!(wanted(&["*"], "Exact", "v1beta1").as_deref(), Some("v1beta1"));
+        assert_eq!(wanted(&["v0"], "Equivalent", "v1"), None);
+    }
+
+    #[test]
+    fn side_effects_and_timeouts_are_read_with_the_references_defaults() {
+        let hook = Hook::read(&json!({"name": "h", "sideEffects": "Some"}));
+        assert_eq!(
+            (hook.takes_dry_runs, hook.timeout_seconds, hook.fails_open),
+            (false, 10, false)
+        );
+        let hook = Hook::read(
+            &json!({"name": "h", "sideEffects": "NoneOnDryRun", "timeoutSeconds": 3, "failurePolicy": "Ignore"}),
+        );
+        assert_eq!(
+            (hook.takes_dry_runs, hook.timeout_seconds, hook.fails_open),
+            (true, 3, true)
+        );
+    }
+}

@@ -1,6 +1,7 @@
 //! Webhooks: which are asked about a write, in which order, and what comes of their answers.
 //!
-//! - [`hook`]: one webhook of a configuration. [`review`]: question and answer. [`call`], [`wire`]: getting it there.
+//! - [`hook`]: one webhook of a configuration. [`review`], [`patch`]: question and answer.
+//! - [`call`], [`wire`], [`reply`]: getting it there and back.
 //!
 //! Configurations are read from the store for each write, and compiled once for each of their revisions: a change holds for
 //! the next request. Mutating webhooks are asked one after the other, by the names of their configurations; validating
@@ -8,6 +9,8 @@
 
 mod call;
 mod hook;
+mod patch;
+mod reply;
 mod review;
 mod wire;
 
@@ -20,7 +23,6 @@ use serde_json::{Value, json};
 
 use crate::admission::{Admission, Operation, Review};
 use crate::fault::{Fault, FieldError, Path, quote};
-use crate::fields;
 use crate::registry::ask::{Ask, FieldValidation};
 use crate::registry::{Registry, object};
 use crate::schema::cel::Condition;
@@ -324,7 +326,7 @@ fn patched(review: &Review<'_>, seen: &Value, version: &str, verdict: &Verdict) 
     };
     let internal = |why: &str| Failure::Refused(Fault::internal(why));
     let shown = review::shown(review, seen, version);
-    let patched = apply(&shown, &operations).map_err(|why| internal(&why))?;
+    let patched = patch::apply(&shown, &operations).map_err(|why| internal(&why))?;
     if review.target.subresource.as_deref() == Some("scale") {
         let mut new = seen.clone();
         if let (Some(scale), Some(replicas)) = (&review.target.version.scale, object::at(&patched, "spec.replicas")) {
@@ -339,13 +341,15 @@ fn patched(review: &Review<'_>, seen: &Value, version: &str, verdict: &Verdict) 
     {
         patched = review::in_version(review, &patched, asked);
     }
+    let about = format!(" cannot be handled as a {}: ", review.target.resource.row.kind);
     let lenient = Ask {
         validation: FieldValidation::Ignore,
         ..review.ask.clone()
     };
     Registry::decode(review.target, patched.into(), &lenient, &mut Vec::new())
         .map(Some)
-        .map_err(|fault| internal(&fault.message))
+        // The bare sentence: the reference decodes here without naming the kind.
+        .map_err(|fault| internal(fault.message.split_once(&about).map_or(&fault.message, |(_, why)| why)))
 }
 
 impl Failure {
@@ -410,35 +414,6 @@ fn restamped(mut new: Value, object: &Value) -> Value {
         }
     }
     new
-}
-
-/// A patch of a webhook; what fails is told as the reference's library tells it.
-fn apply(object: &Value, operations: &Value) -> Result<Value, String> {
-    let mut patched = object.clone();
-    for operation in operations.as_array().into_iter().flatten() {
-        patched = fields::json_patch(&patched, &json!([operation])).map_err(|_| {
-            let text = |field: &str| operation.get(field).and_then(Value::as_str).unwrap_or_default();
-            let (op, path) = (text("op"), text("path"));
-            let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-            match op {
-                "remove" => format!(
-                    "remove operation does not apply: doc is missing path: {}: missing value",
-                    quote(path)
-                ),
-                "replace" => format!("replace operation does not apply: doc is missing path: {path}: missing value"),
-                "add" => format!(
-                    "add operation does not apply: doc is missing path: {}: missing value",
-                    quote(path)
-                ),
-                "test" => format!("testing value {path} failed: test failed"),
-                "move" | "copy" => {
-                    format!("{op} operation does not apply: doc is missing {op} path: {parent}: missing value")
-                }
-                _ => format!("Unexpected kind: {op}"),
-            }
-        })?;
-    }
-    Ok(patched)
 }
 
 /// Rules on configurations that only who runs conditions can check.

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
-use crate::admission::Review;
+use crate::admission::{Operation, Review};
 use crate::fault::{Fault, quote};
 use crate::registry::{Registry, object};
 
@@ -79,7 +79,7 @@ pub(super) fn request(review: &Review<'_>, version: &str, uid: &str) -> Value {
         "operation": review.operation.name(),
         "userInfo": review.ask.caller.info(),
         "dryRun": review.ask.dry_run,
-        "options": review.ask.options,
+        "options": options(review),
     });
     let map = object::as_map(&mut request);
     // A namespace is its own.
@@ -96,6 +96,21 @@ pub(super) fn request(review: &Review<'_>, version: &str, uid: &str) -> Value {
         }
     }
     request
+}
+
+/// The options of what a write comes to: a patch is an update, or a create.
+fn options(review: &Review<'_>) -> Value {
+    let kind = match review.operation {
+        Operation::Create => "CreateOptions",
+        Operation::Update => "UpdateOptions",
+        Operation::Delete => "DeleteOptions",
+    };
+    let mut options = review.ask.options.clone();
+    if let Some(map) = options.as_object_mut() {
+        map.insert("kind".to_owned(), kind.into());
+        map.remove("force");
+    }
+    options
 }
 
 /// The answer, checked. An error is a sentence in the reference's words.

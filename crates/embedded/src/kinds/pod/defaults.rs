@@ -1,6 +1,6 @@
 //! What the reference fills in: in every pod spec, and in pods alone.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::kinds::claim;
 use crate::kinds::quantity::Quantity;
@@ -54,6 +54,9 @@ pub(in crate::kinds) fn default_account(spec: &mut Value) {
 
 /// What pods have and templates have not.
 pub(super) fn default_pod(pod: &mut Value) {
+    if let Some(status) = pod.get_mut("status") {
+        default_addresses(status);
+    }
     let Some(spec) = object_mut(pod, "spec") else {
         return;
     };
@@ -73,6 +76,23 @@ pub(super) fn default_pod(pod: &mut Value) {
         }
     }
     default_to(spec, "enableServiceLinks", true);
+}
+
+/// The first of the addresses has a field of its own, which says what the list says.
+fn default_addresses(status: &mut Value) {
+    let first = text(status, "podIP").to_owned();
+    let listed = status
+        .pointer("/podIPs/0/ip")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if let Some(map) = status.as_object_mut() {
+        if first.is_empty() && !listed.is_empty() {
+            map.insert("podIP".to_owned(), listed.into());
+        } else if !first.is_empty() && first != listed {
+            map.insert("podIPs".to_owned(), json!([{"ip": first}]));
+        }
+    }
 }
 
 /// Who gives a limit asks for as much, unless told otherwise.

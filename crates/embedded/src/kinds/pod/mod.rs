@@ -8,6 +8,7 @@ mod placement;
 mod probes;
 mod security;
 mod spec;
+mod status;
 mod update;
 mod warnings;
 
@@ -29,7 +30,8 @@ pub static RULES: BuiltIn = BuiltIn {
     on_create,
     check,
     check_update: update::check_update,
-    warn: |pod, _| warnings::of_spec(at(pod, "/spec"), &Path::new("spec")),
+    check_status: status::check_status,
+    warn: warnings::of_pod,
     fields: &[
         ("spec.nodeName", |pod| text_at(pod, "/spec/nodeName").to_owned()),
         ("spec.restartPolicy", |pod| {
@@ -80,6 +82,12 @@ fn on_create(pod: &mut Value) {
     }
     if let Some(map) = pod.as_object_mut() {
         map.insert("status".to_owned(), status);
+    }
+    // Less than nothing is the least that a pod can be given.
+    if let Some(grace) = pod.pointer_mut("/spec/terminationGracePeriodSeconds")
+        && grace.as_i64().is_some_and(|seconds| seconds < 0)
+    {
+        *grace = 1.into();
     }
 }
 

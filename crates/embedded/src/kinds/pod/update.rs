@@ -133,7 +133,7 @@ fn mask_placement(errors: &mut Errors, spec: &mut Value, before: &Value, path: &
     if entries(before, "nodeSelector").any(|(key, value)| wanted.get(key) != Some(value)) {
         errors.push(FieldError::invalid(
             &path.field("nodeSelector"),
-            wanted.clone(),
+            wanted.as_object().cloned().unwrap_or_default(),
             "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
         ));
     }

@@ -2,7 +2,7 @@
 //!
 //! The files hold one case a line: `creates` (an object, and the object that came back, without what every server makes
 //! up anew), `refused` (an object, and the causes of its 422), `updates` (an object, a merge patch put on top with PUT,
-//! and the causes), `undecodable` (a body, and the words of its 400).
+//! and the causes), `statuses` (the same for `/status`, one patch after the other), `warnings` (an object, and what its create warned of), `undecodable` (a body, and the words of its 400).
 
 use serde_json::{Value, json};
 
@@ -15,6 +15,8 @@ use crate::registry::row::{BuiltIn, Row, Rules};
 const CREATES: &str = include_str!("creates.json");
 const REFUSED: &str = include_str!("refused.json");
 const UPDATES: &str = include_str!("updates.json");
+const STATUSES: &str = include_str!("statuses.json");
+const WARNINGS: &str = include_str!("warnings.json");
 const UNDECODABLE: &str = include_str!("undecodable.json");
 
 fn cases(text: &str) -> Vec<Value> {
@@ -234,6 +236,55 @@ fn o20_what_cannot_be_decoded_is_refused_in_the_reference_s_words() {
         let ours = decode(&row.versions[0].schema, &mut body).unwrap_err();
         if ours != case["error"] {
             wrong.push(format!("{}\n  theirs {}\n  ours   {ours}", case["in"], case["error"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn o23_what_is_said_of_a_state_must_make_sense() {
+    let mut wrong = Vec::new();
+    for case in cases(STATUSES) {
+        let row = row(&case);
+        let mut old = case["created"].clone();
+        for step in case["steps"].as_array().unwrap() {
+            let mut new = old.clone();
+            json_patch::merge(&mut new, &step["patch"]);
+            decode(&row.versions[0].schema, &mut new).unwrap();
+            (rules(&row).default)(&mut new);
+            let ours = causes((rules(&row).check_status)(&new, &old).iter().map(ToString::to_string));
+            let theirs = recorded_causes(step);
+            if ours != theirs {
+                wrong.push(format!(
+                    "{} {}\n  theirs {theirs:#?}\n  ours {ours:#?}",
+                    case["path"], step["patch"]
+                ));
+            }
+            if theirs.is_empty() {
+                old = new;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn o20_what_is_allowed_and_odd_is_warned_of() {
+    let mut wrong = Vec::new();
+    for case in cases(WARNINGS) {
+        let row = row(&case);
+        let object = created(&row, &case["in"]);
+        assert!(checked(&row, &object).is_empty(), "{}", case["in"]);
+        let ours = causes((rules(&row).warn)(&object, None));
+        let theirs = causes(
+            case["warnings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|text| text.as_str().unwrap().to_owned()),
+        );
+        if ours != theirs {
+            wrong.push(format!("{}\n  theirs {theirs:#?}\n  ours {ours:#?}", case["in"]));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,5 +1,7 @@
 //! Service. Addresses and node ports are given out by the registry's admission; here are defaults and rules.
 
+mod update;
+
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
@@ -20,7 +22,6 @@ use crate::registry::row::{BuiltIn, NameRule};
 const AFFINITY_SECONDS: i64 = 10_800;
 const MOST_AFFINITY_SECONDS: i64 = 86_400;
 const FOR_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
-const ONCE: &str = "may not change once set";
 
 pub static RULES: BuiltIn = BuiltIn {
     default,
@@ -28,10 +29,14 @@ pub static RULES: BuiltIn = BuiltIn {
         if let Some(map) = service.as_object_mut() {
             map.insert("status".to_owned(), json!({"loadBalancer": {}}));
         }
+        if let Some(spec) = service.get_mut("spec") {
+            default_cluster_ips(spec);
+        }
     },
-    on_update,
+    on_update: update::on_update,
     check,
-    check_update,
+    check_update: update::check_update,
+    warn,
     fields: &[
         ("spec.clusterIP", |service| {
             text_at(service, "/spec/clusterIP").to_owned()
@@ -94,7 +99,14 @@ fn default(service: &mut Value) {
     if text(spec, "type") == "LoadBalancer" {
         default_to(spec, "allocateLoadBalancerNodePorts", true);
     }
-    default_cluster_ips(spec);
+    let balances = text(spec, "type") == "LoadBalancer";
+    if let Some(balancer) = service.pointer_mut("/status/loadBalancer").filter(|_| balances) {
+        for ingress in list_mut(balancer, "ingress") {
+            if !text(ingress, "ip").is_empty() {
+                default_to(ingress, "ipMode", "VIP");
+            }
+        }
+    }
 }
 
 /// `clusterIP` alone means a list of one.
@@ -108,67 +120,21 @@ fn default_cluster_ips(spec: &mut Value) {
     }
 }
 
-/// A client that reads, changes and writes may leave out what it does not know: the address stays. One that becomes an
-/// ExternalName gives its address back.
-fn on_update(new: &mut Value, old: &Value) {
-    let before = at(old, "/spec");
-    let Some(spec) = new.get_mut("spec") else {
-        return;
-    };
-    let kind = text(spec, "type").to_owned();
-    if kind == "ExternalName" {
-        if text(before, "type") != "ExternalName"
-            && let Some(map) = spec.as_object_mut()
-        {
-            for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if map.get(field) == before.get(field) {
-                    map.remove(field);
-                }
-            }
+fn warn(service: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let spec = at(service, "/spec");
+    let addresses = |service: &Value| !list(at(service, "/spec"), "externalIPs").is_empty();
+    if is_headless(spec) {
+        if addresses(service) {
+            warnings.push("spec.externalIPs is ignored for headless services".to_owned());
         }
-        return;
-    }
-    if text(before, "type") != "ExternalName"
-        && text(spec, "clusterIP").is_empty()
-        && list(spec, "clusterIPs").is_empty()
-    {
-        keep(spec, before, "clusterIP");
-        keep(spec, before, "clusterIPs");
-    }
-    for field in ["ipFamilies", "ipFamilyPolicy"] {
-        keep(spec, before, field);
-    }
-    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") && kind == text(before, "type") {
-        keep_node_ports(spec, before);
-    }
-}
-
-fn keep(spec: &mut Value, before: &Value, field: &str) {
-    if let Some(value) = given(before, field) {
-        default_to(spec, field, value.clone());
-    }
-}
-
-fn keep_node_ports(spec: &mut Value, before: &Value) {
-    let old: Vec<(String, i64, i64)> = list(before, "ports")
-        .iter()
-        .map(|port| {
-            (
-                text(port, "protocol").to_owned(),
-                integer(port, "port").unwrap_or(0),
-                integer(port, "nodePort").unwrap_or(0),
-            )
-        })
-        .collect();
-    for port in list_mut(spec, "ports") {
-        let (protocol, number) = (text(port, "protocol").to_owned(), integer(port, "port").unwrap_or(0));
-        let found = old
-            .iter()
-            .find(|(kind, port, node)| *kind == protocol && *port == number && *node != 0);
-        if let Some((_, _, node)) = found {
-            default_if_empty(port, "nodePort", *node);
+        if text(spec, "sessionAffinity") == "ClientIP" {
+            warnings.push("spec.SessionAffinity is ignored for headless services".to_owned());
         }
+    } else if addresses(service) && !old.is_some_and(addresses) {
+        warnings.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
     }
+    warnings
 }
 
 fn check(service: &Value) -> Vec<FieldError> {
@@ -204,9 +170,10 @@ fn check(service: &Value) -> Vec<FieldError> {
             path.field("externalIPs").index(index),
             address.as_str().unwrap_or_default(),
         );
-        match parse_ip(address) {
-            Some(_) => endpoint_ip(&mut errors, &path, address),
-            None => ip(&mut errors, &path, address),
+        let before = errors.len();
+        ip(&mut errors, &path, address);
+        if errors.len() == before {
+            endpoint_ip(&mut errors, &path, address);
         }
     }
     among(
@@ -485,63 +452,4 @@ fn check_traffic(errors: &mut Errors, spec: &Value, path: &Path) {
         spec.get("trafficDistribution"),
         &["PreferClose", "PreferSameZone", "PreferSameNode"],
     );
-}
-
-fn check_update(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let (now, before) = (at(new, "/spec"), at(old, "/spec"));
-    if text(now, "type") != "ExternalName" && text(before, "type") != "ExternalName" {
-        check_addresses(&mut errors, now, before);
-    }
-    let (class, old_class) = (at(now, "/loadBalancerClass"), at(before, "/loadBalancerClass"));
-    if text(now, "type") == "LoadBalancer" && text(before, "type") == "LoadBalancer" && class != old_class {
-        errors.push(FieldError::invalid(
-            &Path::new("spec.loadBalancerClass"),
-            class.clone(),
-            ONCE,
-        ));
-    }
-    errors
-}
-
-fn check_addresses(errors: &mut Errors, now: &Value, before: &Value) {
-    if is_headless(now) && is_headless(before) {
-        return;
-    }
-    let (new, old) = (list(now, "clusterIPs"), list(before, "clusterIPs"));
-    let path = Path::new("spec.clusterIPs");
-    if new.is_empty() && !old.is_empty() {
-        errors.push(FieldError::invalid(
-            &path.index(0),
-            Value::Null,
-            "primary clusterIP can not be unset",
-        ));
-    }
-    for (index, (new_one, old_one)) in new.iter().zip(old).enumerate() {
-        // Of two, only the first is compared where the other comes or goes.
-        if new_one != old_one && (index == 0 || new.len() == old.len()) {
-            errors.push(FieldError::invalid(&path.index(index), new.to_vec(), ONCE));
-        }
-    }
-    let single = text(now, "ipFamilyPolicy") == "SingleStack";
-    if old.len() > new.len() && new.len() == 1 && !single {
-        errors.push(FieldError::invalid(
-            &Path::new("spec.ipFamilyPolicy"),
-            at(now, "/ipFamilyPolicy").clone(),
-            "must be set to 'SingleStack' when releasing the secondary clusterIP",
-        ));
-    }
-    if is_headless(now) != is_headless(before) {
-        return;
-    }
-    let (new, old) = (list(now, "ipFamilies"), list(before, "ipFamilies"));
-    for (index, (new_one, old_one)) in new.iter().zip(old).enumerate() {
-        if new_one != old_one && (index == 0 || new.len() == old.len()) {
-            errors.push(FieldError::invalid(
-                &Path::new("spec.ipFamilies").index(0),
-                new.to_vec(),
-                ONCE,
-            ));
-        }
-    }
 }

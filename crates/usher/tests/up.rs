@@ -1,0 +1,359 @@
+//! `usher up` as a user has it: one process, kubectl beside it, Ctrl-C at the end. kubectl must be on PATH.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/subnets");
+
+fn command(home: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usher"));
+    command.arg("up").args(flags).env("HOME", home);
+    for variable in ["XDG_DATA_HOME", "KUBECONFIG", "USHER_LOG"] {
+        command.env_remove(variable);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command
+}
+
+/// A running `usher up`; dropped, it is killed.
+struct Up {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    said: Vec<String>,
+    errors: PathBuf,
+}
+
+impl Up {
+    /// Starts it and waits until it says that it is ready.
+    fn ready(home: &Path, flags: &[&str]) -> Self {
+        let errors = home.join("stderr");
+        let mut command = command(home, flags);
+        let mut child = command.stderr(fs::File::create(&errors).unwrap()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut up = Self {
+            child,
+            lines,
+            said: Vec::new(),
+            errors,
+        };
+        up.until("Ready.");
+        up
+    }
+
+    fn until(&mut self, start: &str) {
+        loop {
+            let Some(line) = self.lines.next() else {
+                panic!("it never said {start:?}: {:?} {}", self.said, self.errors());
+            };
+            self.said.push(line.unwrap());
+            if self.said.last().unwrap().starts_with(start) {
+                return;
+            }
+        }
+    }
+
+    fn errors(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap()
+    }
+
+    /// The file that the line `export KUBECONFIG=…` names.
+    fn kubeconfig(&self) -> PathBuf {
+        let line = self
+            .said
+            .iter()
+            .find_map(|line| line.strip_prefix("export KUBECONFIG="));
+        line.unwrap_or_else(|| panic!("{:?}", self.said)).into()
+    }
+
+    fn token(&self) -> String {
+        let text = fs::read_to_string(self.kubeconfig()).unwrap();
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("token: "));
+        line.unwrap().trim_matches('"').to_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Waits for its end: the exit code, and all that it said.
+    fn ended(mut self) -> (i32, String) {
+        let code = self.child.wait().unwrap().code().unwrap();
+        while let Some(line) = self.lines.next() {
+            self.said.push(line.unwrap());
+        }
+        (code, self.said.join("\n") + &self.errors())
+    }
+
+    fn kubectl(&self, words: &[&str]) -> String {
+        kubectl(&self.kubeconfig(), words)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn kubectl(kubeconfig: &Path, words: &[&str]) -> String {
+    let mut command = Command::new("kubectl");
+    command
+        .env("HOME", kubeconfig.parent().unwrap())
+        .env_remove("KUBECONFIG");
+    let output = command
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args(words)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "kubectl {words:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const BOUND: [&str; 5] = [
+    "wait",
+    "--for=jsonpath={.status.phase}=Bound",
+    "subnetclaims",
+    "--all",
+    "--timeout=60s",
+];
+
+#[test]
+fn e5_in_memory_a_claim_is_bound_and_ctrl_c_stops_it_cleanly() {
+    let home = tempfile::tempdir().unwrap();
+    let up = Up::ready(home.path(), &["--memory", "--listen", "127.0.0.1:0"]);
+    let said = up.said.join("\n");
+    assert!(said.contains("The API is at https://127.0.0.1:"), "{said}");
+    assert!(said.contains("Single user, no authorization"), "X2: {said}");
+    assert!(said.contains("SubnetClaim") && said.contains("SubnetPool"), "{said}");
+    for example in ["pool.yaml", "claims.yaml"] {
+        up.kubectl(&["apply", "-f", &format!("{EXAMPLES}/{example}")]);
+    }
+    up.kubectl(&BOUND);
+    let (kubeconfig, token) = (up.kubeconfig(), up.token());
+    up.signal(Signal::SIGINT);
+    let (code, said) = up.ended();
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("\nStopping: ") && said.contains("\nStopped."), "{said}");
+    assert!(!said.contains(&token), "the token is shown: {said}");
+    assert!(!kubeconfig.parent().unwrap().exists(), "nothing is kept");
+}
+
+#[test]
+fn e5_on_disk_everything_is_found_again_after_a_stop_and_after_kill_9() {
+    let home = tempfile::tempdir().unwrap();
+    // The default folder, below $HOME.
+    let flags = ["--listen", "127.0.0.1:0"];
+    let up = Up::ready(home.path(), &flags);
+    let folder = home.path().join(".local/share/usher/default");
+    let folder = fs::canonicalize(folder).unwrap();
+    assert_eq!(up.kubeconfig(), folder.join("kubeconfig"));
+    for example in ["pool.yaml", "claims.yaml"] {
+        up.kubectl(&["apply", "-f", &format!("{EXAMPLES}/{example}")]);
+    }
+    up.kubectl(&BOUND);
+    let state = |up: &Up| up.kubectl(&["get", "subnets,subnetclaims", "-o", "jsonpath={.items[*].metadata.uid}"]);
+    let (before, token) = (state(&up), up.token());
+    up.signal(Signal::SIGTERM);
+    assert_eq!(up.ended().0, 0);
+
+    let up = Up::ready(home.path(), &flags);
+    assert_eq!((state(&up), up.token()), (before.clone(), token.clone()));
+    up.kubectl(&["annotate", "subnetpool", "office", "note=acknowledged"]);
+    up.signal(Signal::SIGKILL);
+    drop(up);
+
+    let up = Up::ready(home.path(), &flags);
+    let note = up.kubectl(&[
+        "get",
+        "subnetpool",
+        "office",
+        "-o",
+        "jsonpath={.metadata.annotations.note}",
+    ]);
+    assert_eq!(note, "acknowledged");
+    assert_eq!(state(&up), before);
+    let log = fs::read_to_string(folder.join("audit.log")).unwrap();
+    assert!(log.contains(r#""name":"office""#), "X5");
+    assert!(!log.contains(&token));
+}
+
+/// A request whose body is awaited: `100 Continue` tells that the server has begun to read it.
+fn half_a_request(up: &Up, length: usize) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+    let authority = fs::read(up.kubeconfig().with_file_name("ca.crt")).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&authority).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let line = up
+        .said
+        .iter()
+        .find_map(|line| line.strip_prefix("The API is at https://"));
+    let address = line.unwrap().split(';').next().unwrap();
+    let tcp = TcpStream::connect(address).unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = rustls::StreamOwned::new(connection, tcp);
+    write!(
+        stream,
+        "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n",
+        up.token()
+    )
+    .unwrap();
+    assert!(some(&mut stream).starts_with("HTTP/1.1 100"));
+    stream
+}
+
+fn some(stream: &mut impl std::io::Read) -> String {
+    let mut bytes = vec![0; 4_096];
+    let length = stream.read(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+const MAP: &[u8] = br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"late"}}"#;
+
+#[test]
+fn a_request_under_way_is_answered_before_it_stops() {
+    let home = tempfile::tempdir().unwrap();
+    let mut up = Up::ready(home.path(), &["--memory", "--listen", "127.0.0.1:0"]);
+    let mut request = half_a_request(&up, MAP.len());
+    up.signal(Signal::SIGINT);
+    up.until("Stopping");
+    request.write_all(MAP).unwrap();
+    assert!(some(&mut request).starts_with("HTTP/1.1 201"));
+    drop(request);
+    assert_eq!(up.ended().0, 0);
+}
+
+#[test]
+fn e5_a_second_ctrl_c_stops_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let mut up = Up::ready(home.path(), &["--memory", "--listen", "127.0.0.1:0"]);
+    let request = half_a_request(&up, MAP.len());
+    up.signal(Signal::SIGINT);
+    up.until("Stopping");
+    up.signal(Signal::SIGINT);
+    let (code, said) = up.ended();
+    assert_eq!(code, 130, "{said}");
+    assert!(said.contains("stopped at once"), "{said}");
+    drop(request);
+}
+
+#[test]
+fn e5_the_context_is_added_to_a_kubeconfig_and_nothing_else_is_touched() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("my config");
+    let before = "# mine\ncurrent-context: other\nclusters:\n- name: other\n  cluster: {server: 'https://x'}\n";
+    fs::write(&file, before).unwrap();
+    let flags = [
+        "--memory",
+        "--listen",
+        "127.0.0.1:0",
+        "--kubeconfig",
+        file.to_str().unwrap(),
+    ];
+    let up = Up::ready(home.path(), &flags);
+    let after = fs::read_to_string(&file).unwrap();
+    assert!(after.starts_with(before), "{after}");
+    let names = kubectl(&file, &["--context", "usher", "get", "subnetpools", "-A", "-o", "name"]);
+    assert_eq!(names, "");
+    // The line that it prints is one that a shell takes.
+    let line = up.said.iter().find(|line| line.starts_with("kubectl ")).unwrap();
+    let shell = Command::new("sh")
+        .args(["-c", line])
+        .env("HOME", home.path())
+        .output()
+        .unwrap();
+    assert!(
+        shell.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&shell.stderr)
+    );
+}
+
+/// What is said by an `usher up` that does not come up.
+fn refusal(home: &Path, flags: &[&str], code: i32) -> String {
+    let output = command(home, flags).stderr(Stdio::piped()).output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert_eq!(output.status.code(), Some(code), "{out}{err}");
+    assert_eq!(out, "");
+    if code == 1 {
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+    err.into_owned()
+}
+
+#[test]
+fn what_keeps_it_from_coming_up_is_said_in_a_sentence() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name).display().to_string();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let said = refusal(home.path(), &["--memory", "--listen", &address], 1);
+    assert!(
+        said.starts_with(&format!("usher: {address} is taken by another program; stop it, or")),
+        "{said}"
+    );
+    let said = refusal(home.path(), &["--memory", "--listen", "0.0.0.0:0"], 1);
+    assert!(said.contains("insist with --listen-unsafe"), "{said}");
+
+    let broken = path("broken");
+    fs::write(&broken, "users:\n- name: [s3cr3t\nclusters: {}\n").unwrap();
+    let flags = ["--memory", "--listen", "127.0.0.1:0", "--kubeconfig", &broken];
+    let said = refusal(home.path(), &flags, 1);
+    assert!(
+        said.contains(&format!("kubeconfig {broken} is no valid kubeconfig at line 3")),
+        "{said}"
+    );
+    assert!(!said.contains("s3cr3t"), "{said}");
+
+    let data = path("data");
+    let up = Up::ready(
+        home.path(),
+        &["--data", &data, "--listen", "127.0.0.1:0", "--durability", "relaxed"],
+    );
+    let said = refusal(home.path(), &["--data", &data, "--listen", "127.0.0.1:0"], 1);
+    let holder = format!(
+        "store.redb is in use by process {}; stop it, or choose another folder",
+        up.child.id()
+    );
+    assert!(said.contains(&holder), "{said}");
+
+    fs::write(path("file"), "").unwrap();
+    let said = refusal(home.path(), &["--data", &path("file")], 1);
+    assert!(said.contains("is a file; a data folder is needed"), "{said}");
+    let said = refusal(Path::new(""), &[], 1);
+    assert!(said.contains("name one with --data FOLDER"), "{said}");
+}
+
+#[test]
+fn wrong_flags_end_with_2() {
+    let home = tempfile::tempdir().unwrap();
+    for flags in [
+        &["--memory", "--data", "x"][..],
+        &["--memory", "--durability", "fsync"],
+        &["--durability", "never"],
+        &["--listen", "6443"],
+        &["--context", "prod"],
+    ] {
+        refusal(home.path(), flags, 2);
+    }
+}
