@@ -195,8 +195,9 @@ impl Registry {
     pub(super) fn check_custom(target: &Target, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = schema::validate(&target.version.schema, object, old);
         if let Some(rules) = target.resource.cel_of(&target.version.name) {
-            if errors.is_empty() {
-                errors.extend(rules.check(object, old));
+            match schema::blocks_rules(&errors) {
+                Some(blocked) => errors.push(blocked),
+                None => errors.extend(rules.check(object, old)),
             }
         }
         errors
