@@ -33,10 +33,11 @@ static LOG: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^([EWI])\d{4} \d\d:\d
 static ADDRESS: LazyLock<Regex> = LazyLock::new(|| regex(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b( {3,})?"));
 static SERVER: LazyLock<Regex> = LazyLock::new(|| regex(r"https://127\.0\.0\.1:\d+"));
 static VERSION: LazyLock<Regex> =
-    LazyLock::new(|| regex(r#"((?:resourceVersion"?: "?|Resource Version: +|resourceVersion=))(\d+)"#));
+    LazyLock::new(|| regex(r#"(resourceVersion\\?"?: ?\\?"|Resource Version: +|resource version to be \d+, was )(\d+)"#));
 static FOLDER: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(LIVE-|MERGED-|kubectl-edit-)\d+"));
 /// A column of ages, with the blanks behind it, which are as many as the longest leaves.
 static AGE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)(^| |\()(\d+[smhdy])+( ago\)|\))?( {2,}|\n|$| \()"));
+static NO_ADDRESS: LazyLock<Regex> = LazyLock::new(|| regex(r"(ClusterIP +None) +"));
 static AGE_HEADER: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(AGE|CLUSTER-IP) {2,}"));
 /// The head of events in `describe`.
 static EVENTS_HEAD: LazyLock<Regex> =
@@ -85,6 +86,7 @@ impl Normaliser {
             "  Type  Reason  Age  From  Message\n  ----  ------  ----  ----  -------",
         );
         let text = OVER.replace_all(&text, "(x$1 over <age>)  ");
+        let text = NO_ADDRESS.replace_all(&text, "$1   ");
         let text = AGE_HEADER.replace_all(&text, "$1   ");
         AGE.replace_all(&text, |found: &Captures| {
             let group = |index| found.get(index).map_or("", |part| part.as_str());

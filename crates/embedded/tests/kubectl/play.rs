@@ -45,6 +45,12 @@ pub fn play(scenario: &Scenario, kubectl: &Kubectl, server: &Server, namespace: 
                 );
                 background = Some((line.clone(), shell.start(line)));
             }
+            Step::Await(line) => {
+                let deadline = Instant::now() + PATIENCE;
+                while !shell.start(line).succeeds() {
+                    assert!(Instant::now() < deadline, "{}: it never succeeds: {line}", scenario.name);
+                }
+            }
             Step::Until(words) => {
                 let (_, line) = background.as_mut().expect("`&` starts something before `until`");
                 line.until(words);
@@ -189,6 +195,11 @@ impl Line {
         while self.hear() {}
         let how = self.child.wait().unwrap();
         self.ending(how)
+    }
+
+    fn succeeds(mut self) -> bool {
+        while self.hear() {}
+        self.child.wait().is_ok_and(|how| how.success())
     }
 
     fn stop(mut self) -> String {

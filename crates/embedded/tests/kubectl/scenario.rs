@@ -6,6 +6,7 @@
 //!
 //! $ kubectl apply -f map.yaml      (a line for sh; what it prints and how it ends is compared)
 //! & kubectl get configmaps -w      (the same, in the background, one at a time)
+//! await kubectl explain widgets    (a line that is tried until it succeeds; nobody looks at what it prints)
 //! until second                     (waits until the background has printed this)
 //! stop                             (ends the background, whose output is compared)
 //! done                             (the same, but it must end by itself)
@@ -36,6 +37,7 @@ pub struct Scenario {
 pub enum Step {
     Run(String),
     Start(String),
+    Await(String),
     Until(String),
     Stop,
     Done,
@@ -77,6 +79,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, String> {
             }
             ("$", command) => Step::Run(command.to_owned()),
             ("&", command) => Step::Start(command.to_owned()),
+            ("await", command) => Step::Await(command.to_owned()),
             ("until", words) => Step::Until(words.to_owned()),
             ("stop", "") => Step::Stop,
             ("done", "") => Step::Done,
