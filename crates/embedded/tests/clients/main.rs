@@ -35,7 +35,9 @@ impl World {
         let listening = cluster.listen(ListenOptions::default()).await.unwrap();
         let kubeconfig = Kubeconfig::read_from(listening.kubeconfig_file()).unwrap();
         let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .unwrap();
         let client = kube::Client::try_from(config).unwrap();
         Self { cluster, client }
     }

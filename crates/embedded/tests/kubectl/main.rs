@@ -200,7 +200,6 @@ fn f6_every_command_of_the_table_is_typed() {
         "auth can-i",
         "set image",
         "cordon",
-        "drain",
         "taint",
     ] {
         let wanted = format!("kubectl {words}");

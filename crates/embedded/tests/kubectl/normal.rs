@@ -32,8 +32,9 @@ static OTHER_TIME: LazyLock<Regex> = LazyLock::new(|| {
 static LOG: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^([EWI])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ([\w.]+):\d+\]"));
 static ADDRESS: LazyLock<Regex> = LazyLock::new(|| regex(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b( {3,})?"));
 static SERVER: LazyLock<Regex> = LazyLock::new(|| regex(r"https://127\.0\.0\.1:\d+"));
-static VERSION: LazyLock<Regex> =
-    LazyLock::new(|| regex(r#"(resourceVersion\\?"?: ?\\?"|Resource Version: +|resource version to be \d+, was )(\d+)"#));
+static VERSION: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r#"(resourceVersion\\?"?: ?\\?"|Resource Version: +|resource version to be \d+, was )(\d+)"#)
+});
 static FOLDER: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(LIVE-|MERGED-|kubectl-edit-)\d+"));
 /// A column of ages, with the blanks behind it, which are as many as the longest leaves.
 static AGE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)(^| |\()(\d+[smhdy])+( ago\)|\))?( {2,}|\n|$| \()"));

@@ -48,7 +48,11 @@ pub fn play(scenario: &Scenario, kubectl: &Kubectl, server: &Server, namespace: 
             Step::Await(line) => {
                 let deadline = Instant::now() + PATIENCE;
                 while !shell.start(line).succeeds() {
-                    assert!(Instant::now() < deadline, "{}: it never succeeds: {line}", scenario.name);
+                    assert!(
+                        Instant::now() < deadline,
+                        "{}: it never succeeds: {line}",
+                        scenario.name
+                    );
                 }
             }
             Step::Until(words) => {
