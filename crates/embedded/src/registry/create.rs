@@ -87,7 +87,7 @@ impl Registry {
                 }
                 return Ok(Outcome::new(admitted, true, warnings));
             }
-            let stored = Self::store_form(&target.resource, &admitted)?;
+            let stored = Self::fitting_form(&target.resource, &mut admitted)?;
             match self
                 .commit(target.key_of(&name), Expect::Revision(0), Change::Put(stored))
                 .await
@@ -180,7 +180,7 @@ impl Registry {
             }
             Rules::Custom => {
                 let mut errors = check_metadata(target, object, NameRule::Subdomain);
-                errors.extend(Self::check_custom(target, object, None));
+                errors.extend(Self::check_custom(target, object, None, warnings));
                 errors
             }
         };
@@ -192,12 +192,26 @@ impl Registry {
     }
 
     /// Schema, list types and CEL of a custom resource.
-    pub(super) fn check_custom(target: &Target, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = schema::validate(&target.version.schema, object, old);
-        if let Some(rules) = target.resource.cel_of(&target.version.name) {
+    pub(super) fn check_custom(
+        target: &Target,
+        object: &Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Vec<FieldError> {
+        let schema = &target.version.schema;
+        let mut errors = match old {
+            Some(old) if target.is_status() => schema::validate_status(schema, object, old),
+            _ => schema::validate(schema, object, old),
+        };
+        let rules = target.resource.cel_of(&target.version.name);
+        if let Some(rules) = rules.filter(|rules| !rules.is_empty()) {
             match schema::blocks_rules(&errors) {
-                Some(blocked) => errors.push(blocked),
-                None => errors.extend(rules.check(object, old)),
+                Some(instead) => errors.push(instead),
+                None => {
+                    let verdict = rules.judge(object, old);
+                    errors.extend(verdict.errors);
+                    warnings.extend(verdict.forgiven.iter().map(ToString::to_string));
+                }
             }
         }
         errors

@@ -140,6 +140,18 @@ impl Registry {
         limited(object::encode(&stored)?)
     }
 
+    /// The same for an object that may be just too large: who owns which field is left out before it is refused, as the
+    /// reference does.
+    fn fitting_form(resource: &Resource, object: &mut Value) -> Result<store::Value, Fault> {
+        match Self::store_form(resource, object) {
+            Err(fault) if fault.code == 413 && object::meta(object).contains_key("managedFields") => {
+                object::meta_mut(object).remove("managedFields");
+                Self::store_form(resource, object)
+            }
+            other => other,
+        }
+    }
+
     /// What a writer builds upon, in the request's version.
     fn live(&self, target: &Target, key: &Key) -> Result<Option<(Entry, Value)>, Fault> {
         match self.store.head(key) {

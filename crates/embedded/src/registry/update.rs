@@ -229,7 +229,7 @@ impl Registry {
         let change = if is_going {
             Change::Delete
         } else {
-            Change::Put(Self::store_form(&target.resource, &new).map_err(Refused::Fault)?)
+            Change::Put(Self::fitting_form(&target.resource, &mut new).map_err(Refused::Fault)?)
         };
         let revision = self
             .commit(entry.key.clone(), Expect::Revision(entry.revision), change)
@@ -337,7 +337,7 @@ impl Registry {
             }
             Rules::Custom => {
                 errors.extend(check_metadata(target, new, NameRule::Subdomain));
-                errors.extend(Self::check_custom(target, new, Some(old)));
+                errors.extend(Self::check_custom(target, new, Some(old), warnings));
             }
         }
         if errors.is_empty() {

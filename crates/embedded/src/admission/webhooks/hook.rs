@@ -279,6 +279,7 @@ mod tests {
             cel: Vec::new(),
             shaped: 0,
             definition: None,
+            closing: false,
         };
         Target {
             version: resource.version(asked).unwrap().clone(),
