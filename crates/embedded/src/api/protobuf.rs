@@ -1,12 +1,66 @@
-//! The protobuf bodies that kubectl's typed clients send where the first half of the server needs them: reviews without a
-//! spec and delete options without fields. Others are refused by name.
+//! The protobuf bodies that kubectl's typed clients send where the first half of the server needs them: reviews of the
+//! caller itself (`auth whoami`, `auth can-i`) and delete options without fields. Others are refused by name.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::fault::{Fault, quote};
 
 /// What a body in this format begins with.
 const MAGIC: &[u8] = b"k8s\0";
+
+/// What stands in a message, as far as it is read.
+enum Shape {
+    Text,
+    /// By number: the name in JSON, and what stands there.
+    Message(&'static [(u64, &'static str, Shape)]),
+}
+
+const ACCESS_REVIEW: Shape = Shape::Message(&[(
+    2,
+    "spec",
+    Shape::Message(&[
+        (
+            1,
+            "resourceAttributes",
+            Shape::Message(&[
+                (1, "namespace", Shape::Text),
+                (2, "verb", Shape::Text),
+                (3, "group", Shape::Text),
+                (4, "version", Shape::Text),
+                (5, "resource", Shape::Text),
+                (6, "subresource", Shape::Text),
+                (7, "name", Shape::Text),
+            ]),
+        ),
+        (
+            2,
+            "nonResourceAttributes",
+            Shape::Message(&[(1, "path", Shape::Text), (2, "verb", Shape::Text)]),
+        ),
+    ]),
+)]);
+const RULES_REVIEW: Shape = Shape::Message(&[(2, "spec", Shape::Message(&[(1, "namespace", Shape::Text)]))]);
+
+impl Shape {
+    fn read(&self, bytes: &[u8]) -> Result<Value, ()> {
+        let known = match self {
+            Self::Text => return String::from_utf8(bytes.to_vec()).map(Value::from).map_err(drop),
+            Self::Message(known) => known,
+        };
+        let mut object = Map::new();
+        let mut fields = Fields(bytes);
+        while let Some((number, value)) = fields.next()? {
+            if let Some((_, name, shape)) = known.iter().find(|(known, _, _)| *known == number) {
+                let value = shape.read(value)?;
+                // Go writes empty texts, too; in JSON they are left out.
+                if value != "" {
+                    object.insert((*name).to_owned(), value);
+                }
+            }
+        }
+        Ok(Value::Object(object))
+    }
+}
 
 /// The object of a body whose message is known.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, Fault> {
@@ -32,7 +86,17 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, Fault> {
             _ => {}
         }
     }
+    let read = |shape: Shape| {
+        let mut object = shape.read(raw).map_err(|()| wrong())?;
+        if let Value::Object(map) = &mut object {
+            map.insert("apiVersion".to_owned(), api_version.clone().into());
+            map.insert("kind".to_owned(), kind.clone().into());
+        }
+        Ok(object)
+    };
     match kind.as_str() {
+        "SelfSubjectAccessReview" => read(ACCESS_REVIEW),
+        "SelfSubjectRulesReview" => read(RULES_REVIEW),
         // It says nothing but its type.
         "SelfSubjectReview" => Ok(json!({"apiVersion": api_version, "kind": kind})),
         "DeleteOptions" if raw.is_empty() => Ok(json!({"apiVersion": api_version, "kind": kind})),
@@ -115,6 +179,18 @@ mod tests {
         let fault = parse(&message("Pod", &[0x0a, 0])).unwrap_err();
         assert_eq!(fault.code, 415);
         assert!(fault.message.contains("Pod"), "{}", fault.message);
+    }
+
+    #[test]
+    fn a5_reviews_of_the_caller_are_read_with_what_they_ask() {
+        // As kubectl writes them: metadata first, and empty texts too.
+        let attributes = [&[0x0a, 1][..], b"n", &[0x12, 3], b"get", &[0x1a, 0, 0x2a, 4], b"pods"].concat();
+        let spec = [&[0x0a, u8::try_from(attributes.len()).unwrap()][..], &attributes].concat();
+        let raw = [&[0x0a, 0, 0x12, u8::try_from(spec.len()).unwrap()][..], &spec].concat();
+        let review = parse(&message("SelfSubjectAccessReview", &raw)).unwrap();
+        assert_eq!(review["kind"], "SelfSubjectAccessReview");
+        let asked = json!({"resourceAttributes": {"namespace": "n", "verb": "get", "resource": "pods"}});
+        assert_eq!(review["spec"], asked);
     }
 
     #[test]

@@ -30,7 +30,7 @@ const TTL_SECONDS: u32 = 3600;
 
 pub static CORE_RULES: BuiltIn = BuiltIn {
     check: check_core,
-    fields: FIELDS,
+    fields: CORE_FIELDS,
     has_generation: false,
     name: NameRule::Segment,
     create_on_update: true,
@@ -43,26 +43,26 @@ pub static RULES: BuiltIn = BuiltIn {
     check,
     check_update,
     name: NameRule::Subdomain,
+    fields: FIELDS,
     ..CORE_RULES
 };
 
 macro_rules! involved {
-    ($field:literal) => {
-        (concat!("involvedObject.", $field), |event| {
+    ($object:literal, $field:literal) => {
+        (concat!($object, ".", $field), |event| {
             text(involved(event), $field).to_owned()
         })
     };
 }
 
-/// By their core/v1 names in both versions, as the reference has it.
-const FIELDS: &[(&str, FieldText)] = &[
-    involved!("kind"),
-    involved!("namespace"),
-    involved!("name"),
-    involved!("uid"),
-    involved!("apiVersion"),
-    involved!("resourceVersion"),
-    involved!("fieldPath"),
+const CORE_FIELDS: &[(&str, FieldText)] = &[
+    involved!("involvedObject", "kind"),
+    involved!("involvedObject", "namespace"),
+    involved!("involvedObject", "name"),
+    involved!("involvedObject", "uid"),
+    involved!("involvedObject", "apiVersion"),
+    involved!("involvedObject", "resourceVersion"),
+    involved!("involvedObject", "fieldPath"),
     ("reason", |event| text(event, "reason").to_owned()),
     ("reportingComponent", |event| reporter(event).to_owned()),
     ("source", |event| {
@@ -75,6 +75,20 @@ const FIELDS: &[(&str, FieldText)] = &[
         }
         .to_owned()
     }),
+    ("type", |event| text(event, "type").to_owned()),
+];
+
+/// The same by the names of events.k8s.io/v1, which has none for the source.
+const FIELDS: &[(&str, FieldText)] = &[
+    involved!("regarding", "kind"),
+    involved!("regarding", "namespace"),
+    involved!("regarding", "name"),
+    involved!("regarding", "uid"),
+    involved!("regarding", "apiVersion"),
+    involved!("regarding", "resourceVersion"),
+    involved!("regarding", "fieldPath"),
+    ("reason", |event| text(event, "reason").to_owned()),
+    ("reportingController", |event| reporter(event).to_owned()),
     ("type", |event| text(event, "type").to_owned()),
 ];
 
@@ -302,9 +316,13 @@ mod tests {
     fn fields_are_selected_in_both_shapes() {
         let core = json!({"involvedObject": {"name": "x"}, "reportingComponent": "c", "source": {}});
         for event in [core.clone(), from_core(&core)] {
-            let select = |name: &str| (FIELDS.iter().find(|field| field.0 == name).unwrap().1)(&event);
-            assert_eq!(select("involvedObject.name"), "x");
-            assert_eq!(select("source"), "c");
+            let select = |fields: &[(&str, FieldText)], name: &str| {
+                (fields.iter().find(|field| field.0 == name).unwrap().1)(&event)
+            };
+            assert_eq!(select(CORE_FIELDS, "involvedObject.name"), "x");
+            assert_eq!(select(CORE_FIELDS, "source"), "c");
+            assert_eq!(select(FIELDS, "regarding.name"), "x");
+            assert_eq!(select(FIELDS, "reportingController"), "c");
         }
     }
 }

@@ -381,7 +381,7 @@ fn undecodable(patch: &Patch, changed: &Value, why: &str) -> Fault {
 
 /// An object's JSON with its metadata in the order in which the reference writes it.
 fn in_field_order(object: &Value) -> String {
-    const ORDER: [&str; 15] = [
+    const METADATA: &[&str] = &[
         "name",
         "generateName",
         "namespace",
@@ -398,25 +398,45 @@ fn in_field_order(object: &Value) -> String {
         "finalizers",
         "managedFields",
     ];
-    let Some(map) = object.as_object() else {
-        return object.to_string();
+    const OWNER: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    const WRITER: &[&str] = &[
+        "manager",
+        "operation",
+        "apiVersion",
+        "time",
+        "fieldsType",
+        "fieldsV1",
+        "subresource",
+    ];
+    /// The named fields first; `inner` writes what stands in one.
+    fn written(value: &Value, order: &[&str], inner: impl Fn(&str, &Value) -> String) -> String {
+        let Value::Object(map) = value else {
+            return value.to_string();
+        };
+        let known = order.iter().filter_map(|name| map.get_key_value(*name));
+        let others = map.iter().filter(|(name, _)| !order.contains(&name.as_str()));
+        let fields: Vec<String> = known
+            .chain(others)
+            .map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), inner(name, value)))
+            .collect();
+        format!("{{{}}}", fields.join(","))
+    }
+    let entries = |value: &Value, order| {
+        let entries = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let entries: Vec<String> = entries
+            .iter()
+            .map(|entry| written(entry, order, |_, value| value.to_string()))
+            .collect();
+        format!("[{}]", entries.join(","))
     };
-    let fields: Vec<String> = map
-        .iter()
-        .map(|(field, value)| match value {
-            Value::Object(meta) if field == "metadata" => {
-                let known = ORDER.iter().filter_map(|name| meta.get_key_value(*name));
-                let others = meta.iter().filter(|(name, _)| !ORDER.contains(&name.as_str()));
-                let inner: Vec<String> = known
-                    .chain(others)
-                    .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
-                    .collect();
-                format!("\"metadata\":{{{}}}", inner.join(","))
-            }
-            _ => format!("{}:{value}", Value::from(field.as_str())),
-        })
-        .collect();
-    format!("{{{}}}", fields.join(","))
+    written(object, &[], |field, value| match field {
+        "metadata" => written(value, METADATA, |field, value| match field {
+            "ownerReferences" => entries(value, OWNER),
+            "managedFields" => entries(value, WRITER),
+            _ => value.to_string(),
+        }),
+        _ => value.to_string(),
+    })
 }
 
 /// A write of `/status` leaves the rest as it was.
