@@ -19,8 +19,11 @@ use crate::registry::row::Row;
 /// What was made of a catalog is kept while it is the catalog.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
-    kept: Mutex<Option<(Arc<Catalog>, Vec<(String, Arc<Document>)>)>>,
+    kept: Mutex<Option<Kept>>,
 }
+
+/// The catalog, and what was made of it by name.
+type Kept = (Arc<Catalog>, Vec<(String, Arc<Document>)>);
 
 /// Bytes, and the tag that says whether they changed.
 #[derive(Debug)]

@@ -34,6 +34,9 @@ struct Made {
     is_whole: bool,
 }
 
+/// Makes the new object from the live one, with what there is to warn of.
+type Maker<'a> = dyn Fn(Option<&Value>, &mut Vec<String>) -> Result<Made, Fault> + Sync + 'a;
+
 impl Registry {
     /// PUT.
     pub(crate) async fn replace(&self, target: &Target, ask: &Ask, body: Parsed) -> Result<Outcome, Fault> {
@@ -121,7 +124,7 @@ impl Registry {
         ask: &Ask,
         creates: bool,
         warnings: Vec<String>,
-        make: &(dyn Fn(Option<&Value>, &mut Vec<String>) -> Result<Made, Fault> + Sync),
+        make: &Maker<'_>,
     ) -> Result<Outcome, Fault> {
         let key = target.key();
         let mut tried = 0;

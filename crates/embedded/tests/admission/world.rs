@@ -20,7 +20,7 @@ enum Server {
 
 /// While a real server has not yet seen something. Recording only: nothing here waits.
 pub async fn pause() {
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await; // edge: recording from a real server only
 }
 
 /// An answer: its code, body and warnings.

@@ -25,6 +25,8 @@ pub(crate) enum Role {
     Engine,
     Operator,
     Kind,
+    /// A small Kubernetes: it knows none of ours (E4).
+    Embedded,
     Binary,
     Xtask,
     Benches,
@@ -87,6 +89,7 @@ impl Crate {
             role: match name.as_str() {
                 "usher-engine" => Role::Engine,
                 "usher-operator" => Role::Operator,
+                "usher-embedded" => Role::Embedded,
                 "usher" => Role::Binary,
                 "xtask" => Role::Xtask,
                 "usher-benches" => Role::Benches,

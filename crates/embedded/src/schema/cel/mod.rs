@@ -8,6 +8,7 @@
 mod condition;
 mod cost;
 mod names;
+mod overloads;
 mod program;
 mod typing;
 mod value;

@@ -5,6 +5,7 @@
 
 mod defaults;
 mod keywords;
+mod parts;
 mod rows;
 mod spec;
 mod structural;
