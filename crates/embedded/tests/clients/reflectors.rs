@@ -103,8 +103,7 @@ async fn write(maps: &Api<ConfigMap>, dice: &mut Dice) {
         }
         (Some(known), 1) => {
             // In and out of sight of whoever selects by it.
-            let label = known.labels().contains_key("mirrored").then_some("no").unwrap_or("yes");
-            let label = (label == "yes").then_some(label);
+            let label = (!known.labels().contains_key("mirrored")).then_some("yes");
             let patch = Patch::Merge(json!({"metadata": {"labels": {"mirrored": label}}}));
             maps.patch(&name, &PatchParams::default(), &patch).await.unwrap();
         }

@@ -72,6 +72,11 @@ pub fn write(kubectl: &Kubectl, scenario: &Scenario, transcript: &Transcript) ->
     true
 }
 
+/// Takes away the transcript of a scenario that is none any more.
+pub fn remove(version: &str, name: &str) {
+    std::fs::remove_file(folder().join("recorded").join(version).join(format!("{name}.txt"))).unwrap();
+}
+
 /// Steps, counted from 1, whose transcript is not the recorded one, each with what differs.
 pub fn compare(kubectl: &Kubectl, scenario: &Scenario, came: &Transcript) -> Vec<(usize, String)> {
     let Ok(text) = std::fs::read_to_string(file(kubectl, scenario)) else {
