@@ -124,7 +124,10 @@ mod tests {
             ["said\n", "", "all\n\nsaid\n"]
         );
         let shorter = split(text, &["$ a", "$ c"]).unwrap();
-        assert_eq!(shorter[0], "said\n\n$ b\n", "a step that is gone is no part of what was said");
+        assert_eq!(
+            shorter[0], "said\n\n$ b\n",
+            "a step that is gone is no part of what was said"
+        );
         assert_eq!(split(text, &["$ a", "$ b", "$ c", "$ d"]), None, "a step is new");
     }
 }
