@@ -11,6 +11,20 @@
 //! - [`controllers`]: what the API server needs beside it: namespaces and the garbage collector.
 //!
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kube::Api;
+//! use kube::api::PostParams;
+//!
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let cluster = usher_embedded::Cluster::start(usher_embedded::Options::default()).unwrap();
+//! let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
+//! let map = serde_json::from_value(serde_json::json!({"metadata": {"name": "greeting"}, "data": {"hello": "world"}}));
+//! maps.create(&PostParams::default(), &map.unwrap()).await.unwrap();
+//! assert_eq!(maps.get("greeting").await.unwrap().data.unwrap()["hello"], "world");
+//! # });
+//! ```
 
 pub mod admission;
 pub mod api;

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::fault::{FieldError, Path, Wrong};
 use crate::schema::cel::Rules;
-use crate::schema::{Schema, Type, names};
+use crate::schema::{Schema, names};
 
 pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let nothing = Map::new();
