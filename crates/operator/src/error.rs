@@ -160,13 +160,13 @@ impl Failure {
                     wait: Duration::from_secs(u64::from(seconds.min(120))),
                 }
             }
-            400 | 405 | 413 | 415 | 422 => Failure::Invalid { verb, object, problem },
-            // etcd's own limit (1.5 MiB), which the API server passes on as an error of its own.
-            500 if problem.contains("request is too large") => Failure::Invalid {
+            // The server's own limit; or etcd's (1.5 MiB), which the API server passes on as an error of its own.
+            code if code == 413 || (code == 500 && problem.contains("request is too large")) => Failure::Invalid {
                 verb,
                 object,
                 problem: format!("{problem}: remove labels or annotations from it"),
             },
+            400 | 405 | 415 | 422 => Failure::Invalid { verb, object, problem },
             code => Failure::Unknown {
                 verb,
                 object,
