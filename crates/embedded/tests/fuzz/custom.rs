@@ -60,7 +60,7 @@ pub fn definition(corpus: &Corpus, seen: &Seen, dice: &mut Dice) -> Sent {
     }
     if is_there {
         let name = object["metadata"]["name"].as_str().unwrap_or("x").to_owned();
-        if let Some(metadata) = object["metadata"].as_object_mut() {
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             metadata.remove("resourceVersion");
         }
         return match dice.below(4) {
@@ -78,8 +78,10 @@ pub fn definition(corpus: &Corpus, seen: &Seen, dice: &mut Dice) -> Sent {
     let number = dice.below(60);
     let plural = format!("things{number}");
     let kind = format!("Thing{number}");
-    object["metadata"]["name"] = format!("{plural}.fuzz.example.com").into();
-    if object["spec"].is_object() {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.insert("name".to_owned(), format!("{plural}.fuzz.example.com").into());
+    }
+    if object.get("spec").is_some_and(Value::is_object) {
         object["spec"]["group"] = "fuzz.example.com".into();
         object["spec"]["names"] = json!({"plural": plural, "kind": kind, "singular": kind.to_lowercase()});
     }

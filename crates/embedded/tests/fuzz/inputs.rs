@@ -403,7 +403,7 @@ fn put_back(corpus: &Corpus, seen: &Seen, dice: &mut Dice) -> Sent {
     let (place, mut object) = known(corpus, seen, dice);
     let spare = any(&corpus.objects, dice).unwrap();
     if dice.one_in(2)
-        && let Some(map) = object["metadata"].as_object_mut()
+        && let Some(Value::Object(map)) = object.get_mut("metadata")
     {
         map.remove("resourceVersion");
     }

@@ -81,9 +81,7 @@ fn o23_strange_requests_get_a_status_and_never_end_the_server() {
     let mut tally = Tally::default();
     std::thread::scope(|scope| {
         let worker = |bench| {
-            let builder = std::thread::Builder::new()
-                .name(world::WORKER.to_owned())
-                .stack_size(STACK_BYTES);
+            let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
             builder.spawn_scoped(scope, move || work(bench)).unwrap()
         };
         let workers: Vec<_> = benches.into_iter().map(worker).collect();

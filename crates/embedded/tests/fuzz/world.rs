@@ -1,7 +1,7 @@
 //! The cluster under test: a manual one in memory, asked in process, every answer there at the first poll (E2).
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -29,26 +29,26 @@ pub struct Got {
 
 thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+    /// The server is at work here: a panic is a finding.
+    static IS_ASKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics are kept for the report instead of being printed among a million inputs.
+/// The server's panics are kept for the report instead of being printed among a million inputs.
 pub fn keep_panics() {
     std::panic::set_hook(Box::new(|info| {
-        let text = info.to_string();
-        let is_quiet = std::thread::current().name() == Some(WORKER);
-        LAST_PANIC.with(|last| last.replace(text.clone()));
-        if !is_quiet {
-            eprintln!("{text}");
+        if IS_ASKED.get() {
+            LAST_PANIC.with(|last| last.replace(info.to_string()));
+        } else {
+            eprintln!("{info}");
         }
     }));
 }
 
-/// Name of the threads whose panics are findings.
-pub const WORKER: &str = "fuzz";
-
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work))
-        .map_err(|_: Box<dyn Any + Send>| format!("panic: {}", LAST_PANIC.with(|last| last.borrow().clone())))
+    IS_ASKED.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    IS_ASKED.set(false);
+    outcome.map_err(|_: Box<dyn Any + Send>| format!("panic: {}", LAST_PANIC.with(|last| last.borrow().clone())))
 }
 
 impl World {
