@@ -86,12 +86,14 @@ impl Call<'_> {
                 Ok(Answer::value(200, &scale, self.representation(false)?.format))
             }
             (&Method::PUT, Some("scale")) => {
+                self.check_readable(false)?;
                 let ask = self.ask("UpdateOptions")?;
                 let parsed = self.read(body).await?;
                 let outcome = self.registry().replace_scale(target, &ask, &parsed.value).await?;
                 self.outcome(200, outcome)
             }
             (&Method::PATCH, Some("scale")) => {
+                self.check_readable(false)?;
                 let ask = self.ask("PatchOptions")?;
                 let patch = self.patch_body(target, body).await?;
                 let outcome = self.registry().patch_scale(target, &ask, &patch).await?;
@@ -168,6 +170,15 @@ impl Call<'_> {
 
     fn representation(&self, transforms: bool) -> Result<Representation, Fault> {
         representation(&self.parts.headers, self.is_pretty(), transforms)
+    }
+
+    /// Before anything is written: what the client cannot read is not done.
+    fn check_readable(&self, transforms: bool) -> Result<(), Fault> {
+        let asked = self.representation(transforms)?;
+        if matches!(asked.shape, Shape::Table(_)) {
+            self.include()?;
+        }
+        Ok(())
     }
 
     /// People at a browser or curl are shown indents.
@@ -360,6 +371,7 @@ impl Call<'_> {
         B: Body<Data = Bytes> + Send,
         B::Error: std::fmt::Display,
     {
+        self.check_readable(true)?;
         let ask = self.ask("CreateOptions")?;
         let parsed = self.read(body).await?;
         let mut warnings = Vec::new();
@@ -378,6 +390,7 @@ impl Call<'_> {
         B: Body<Data = Bytes> + Send,
         B::Error: std::fmt::Display,
     {
+        self.check_readable(true)?;
         let ask = self.ask("UpdateOptions")?;
         let parsed = self.read(body).await?;
         let outcome = self.registry().replace(target, &ask, parsed).await?;
@@ -431,6 +444,7 @@ impl Call<'_> {
         if !accepted.contains(&media) {
             return Err(unsupported(accepted));
         }
+        self.check_readable(true)?;
         let bytes = body::read(body).await?;
         let json = |bytes: &[u8]| -> Result<Value, Fault> {
             serde_json::from_slice(bytes)
@@ -452,6 +466,7 @@ impl Call<'_> {
         B: Body<Data = Bytes> + Send,
         B::Error: std::fmt::Display,
     {
+        self.check_readable(true)?;
         let (mut ask, options) = self.delete_ask(body).await?;
         ask.options = options.raw.clone();
         let outcome = self.registry().delete(target, &ask, &options).await?;
@@ -473,6 +488,7 @@ impl Call<'_> {
         B: Body<Data = Bytes> + Send,
         B::Error: std::fmt::Display,
     {
+        self.check_readable(false)?;
         let (ask, options) = self.delete_ask(body).await?;
         let list = self.query.list_options()?;
         let revision = self.registry().store.revision();

@@ -167,7 +167,8 @@ impl Registry {
         let errors = match target.resource.row.rules {
             Rules::BuiltIn(rules) => {
                 let mut errors = check_metadata(target, object, rules.name);
-                errors.extend(metadata::check_built_in_finalizers(
+                errors.extend(metadata::check_finalizers_of_kind(
+                    &target.resource.row.group,
                     object.get("metadata").unwrap_or(&Value::Null),
                     &Path::new("metadata"),
                 ));

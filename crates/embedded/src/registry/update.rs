@@ -330,7 +330,11 @@ impl Registry {
             Rules::BuiltIn(rules) if target.is_status() => errors.extend((rules.check_status)(new, old)),
             Rules::BuiltIn(rules) => {
                 errors.extend(check_metadata(target, new, rules.name));
-                errors.extend(metadata::check_built_in_finalizers(&meta(new), &Path::new("metadata")));
+                errors.extend(metadata::check_finalizers_of_kind(
+                    &target.resource.row.group,
+                    &meta(new),
+                    &Path::new("metadata"),
+                ));
                 if target.is_definition() {
                     errors.extend(kinds::crd::check(new, Some(old)));
                 }

@@ -20,6 +20,8 @@ pub enum StoreError {
     Io { path: PathBuf, error: Arc<std::io::Error> },
     #[error("the disk of {} is full: free some space and try again", path.display())]
     DiskFull { path: PathBuf },
+    #[error("{} may not grow any more: raise the limit of file sizes (ulimit -f) and try again", path.display())]
+    TooLarge { path: PathBuf },
     #[error("the store is closed")]
     Closed,
     #[error("only a store in memory can be restored to a snapshot")]

@@ -110,6 +110,7 @@ impl StoreError {
         let path = path.to_path_buf();
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::DiskFull { path },
+            io::ErrorKind::FileTooLarge => StoreError::TooLarge { path },
             // redb says so of a file that is not one of its own, and of one that ends too early.
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => StoreError::Damaged {
                 path,
