@@ -169,7 +169,11 @@ impl Cluster {
             None => None,
         };
         let registry = Arc::new(Registry::new(store, options.clock, options.seed, Admission::default()));
-        futures::executor::block_on(first_objects(&registry)).map_err(Error::First)?;
+        futures::executor::block_on(async {
+            first_objects(&registry).await?;
+            registry.establish_definitions().await
+        })
+        .map_err(Error::First)?;
         Ok(Self {
             server: Arc::new(Server {
                 registry,

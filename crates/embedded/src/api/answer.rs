@@ -137,7 +137,7 @@ impl Answer {
         if self.code != 304 && !self.content_type.is_empty() {
             put(&CONTENT_TYPE, &self.content_type);
         }
-        for warning in &self.warnings {
+        for warning in few(&self.warnings) {
             put(&WARNING, &warning_text(warning));
         }
         if let Some(seconds) = self.retry_after {
@@ -202,6 +202,31 @@ fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::new(1));
     encoder.write_all(bytes).ok()?;
     encoder.finish().ok()
+}
+
+/// As many and as much as the reference sends: 4,096 letters in all; past that, each cut at 256. Clients give up on more.
+fn few(warnings: &[String]) -> Vec<&str> {
+    const ALL: usize = 4_096;
+    const EACH: usize = 256;
+    let is_much = warnings.iter().map(String::len).sum::<usize>() > ALL;
+    let mut left = ALL;
+    let mut few = Vec::new();
+    for warning in warnings {
+        let most = if is_much { EACH } else { ALL };
+        let end = warning
+            .char_indices()
+            .map(|(at, letter)| at + letter.len_utf8())
+            .take_while(|end| *end <= most)
+            .last()
+            .unwrap_or(0);
+        let text = warning.get(..end).unwrap_or_default();
+        if text.len() > left {
+            break;
+        }
+        left -= text.len();
+        few.push(text);
+    }
+    few
 }
 
 /// `299 - "text"`; what a header cannot hold is left out.

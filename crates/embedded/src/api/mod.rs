@@ -141,8 +141,12 @@ impl ApiService {
                     .security
                     .caller(&parts.headers, self.server.registry.clock.now())
                 {
-                    Ok(caller) => caller,
+                    Ok(caller) if self.server.is_alive(&caller) => caller,
+                    Ok(_) if !matches!(route, Route::Health(_) | Route::Version) => {
+                        return Err(Fault::new(401, "Unauthorized", "Unauthorized"));
+                    }
                     // Whether it runs, and what it is, anybody may ask.
+                    Ok(_) => Caller::anonymous(),
                     Err(_) if matches!(route, Route::Health(_) | Route::Version) => Caller::anonymous(),
                     Err(fault) => return Err(fault),
                 }
@@ -176,6 +180,18 @@ impl ApiService {
             route => self.server.document(&route, parts, &query),
         }
     }
+}
+
+/// What is answered when the server itself failed.
+pub(crate) fn panicked() -> Response<ApiBody> {
+    let fault = Fault::internal("the server failed in the middle of this request; see its log");
+    let mut response = Response::new(ApiBody::whole(fault.status().to_string()));
+    *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/json"),
+    );
+    response
 }
 
 impl<B> tower::Service<Request<B>> for ApiService

@@ -55,7 +55,8 @@ impl Server {
         }
     }
 
-    /// A service account's token dies with the account, and with an account of the same name made anew.
+    /// A service account's token dies with the account, and with an account of the same name made anew; one that is bound
+    /// to a pod dies with the pod, too (X2).
     pub(super) fn is_alive(&self, caller: &Caller) -> bool {
         let Some(rest) = caller.name.strip_prefix("system:serviceaccount:") else {
             return true;
@@ -70,7 +71,53 @@ impl Server {
         else {
             return false;
         };
-        object::decode(&entry).is_ok_and(|account| object::text(&account, "uid") == caller.uid)
+        let is_same = object::decode(&entry).is_ok_and(|account| object::text(&account, "uid") == caller.uid);
+        let bound = |part: &str| {
+            let all = caller.extra.get(&format!("authentication.kubernetes.io/pod-{part}"));
+            all.and_then(|all| all.first())
+        };
+        is_same
+            && match (bound("name"), bound("uid")) {
+                (Some(pod), Some(uid)) => self.has("pods", namespace, pod, uid),
+                _ => true,
+            }
+    }
+
+    fn has(&self, plural: &str, namespace: &str, name: &str, uid: &str) -> bool {
+        let entry = self.registry.store.head(&Key::new("", plural, Some(namespace), name));
+        entry.is_some_and(|entry| object::decode(&entry).is_ok_and(|found| object::text(&found, "uid") == uid))
+    }
+
+    /// A token can be bound to a Pod or a Secret of its account's namespace that is there.
+    fn check_bound(&self, target: &Target, bound: &Value) -> Result<(), Fault> {
+        let text = |field: &str| bound.get(field).and_then(Value::as_str).unwrap_or_default();
+        let plural = match (text("apiVersion"), text("kind")) {
+            ("v1", "Pod") => "pods",
+            ("v1", "Secret") => "secrets",
+            (version, kind) => {
+                return Err(Fault::bad_request(format!(
+                    "cannot bind token to object of type {version}, Kind={kind}: only to a v1 Pod or Secret"
+                )));
+            }
+        };
+        let (name, uid) = (text("name"), text("uid"));
+        let namespace = target.namespace.as_deref().unwrap_or_default();
+        let resource = crate::fault::Subject {
+            group: String::new(),
+            kind: plural.to_owned(),
+        };
+        let Some(entry) = self.registry.store.head(&Key::new("", plural, Some(namespace), name)) else {
+            return Err(Fault::not_found(&resource, name));
+        };
+        let found = object::decode(&entry)?;
+        let is = object::text(&found, "uid");
+        if !uid.is_empty() && uid != is {
+            let why = format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+            );
+            return Err(Fault::conflict(&resource, name, &why));
+        }
+        Ok(())
     }
 
     /// POST of `serviceaccounts/NAME/token`.
@@ -101,7 +148,12 @@ impl Server {
             .flatten()
             .filter_map(|audience| audience.as_str().map(str::to_owned))
             .collect();
-        let bound = object::at(&request, "spec.boundObjectRef").cloned();
+        let bound = object::at(&request, "spec.boundObjectRef")
+            .filter(|bound| !bound.is_null())
+            .cloned();
+        if let Some(bound) = &bound {
+            self.check_bound(target, bound)?;
+        }
         let issued = self
             .security
             .issue(&account, audiences, seconds, bound, self.registry.clock.now())?;

@@ -493,6 +493,9 @@ impl Call<'_> {
         let list = self.query.list_options()?;
         let revision = self.registry().store.revision();
         let mut items = self.registry().delete_collection(target, &ask, &options, &list).await?;
+        for item in items.iter().filter(|_| target.is_definition() && !ask.dry_run) {
+            self.registry().after_definition(target, object::name(item)).await?;
+        }
         if !target.resource.is_custom() {
             for item in &mut items {
                 let map = object::as_map(item);
@@ -540,7 +543,7 @@ impl Call<'_> {
         let format = self.representation(false)?.format;
         let value = match subresource {
             "token" => self.server.token(target, body)?,
-            "binding" => self.registry().bind(target, &body).await?,
+            "binding" => self.registry().bind(target, ask, &body).await?,
             "eviction" => self.registry().evict(target, ask, &body).await?,
             _ => return Err(self.not_allowed()),
         };

@@ -248,8 +248,16 @@ impl Driver {
     /// Works for ever: what [`crate::Cluster::start`] spawns.
     pub(crate) async fn work(mut self) {
         loop {
-            self.settle().await;
-            self.woken().await;
+            self.look();
+            self.ring();
+            match self.pending.ready.first().cloned() {
+                Some(id) => {
+                    self.run(&id).await;
+                    // In memory nothing here ever waits: others must have their turn.
+                    tokio::task::yield_now().await;
+                }
+                None => self.woken().await,
+            }
         }
     }
 

@@ -215,23 +215,6 @@ pub fn environment_name(text: &str) -> Vec<String> {
 }
 
 #[must_use]
-pub fn c_identifier(text: &str) -> Vec<String> {
-    let starts = text
-        .as_bytes()
-        .first()
-        .is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
-    if starts && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return Vec::new();
-    }
-    vec![pattern_error(
-        "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
-         characters or '_'",
-        &["my_name", "MY_NAME", "MyName"],
-        "[A-Za-z_][A-Za-z0-9_]*",
-    )]
-}
-
-#[must_use]
 pub fn port_number(port: i64) -> Vec<String> {
     in_range(port, 1, 65_535)
 }

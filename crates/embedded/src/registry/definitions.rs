@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::fault::{Fault, quote};
 use crate::registry::ask::{Ask, Target};
 use crate::registry::catalog::Resource;
-use crate::registry::{Patch, Registry, object};
+use crate::registry::{Patch, Registry, TRIES, object};
 use crate::schema::{cel, crd};
-use crate::store::Revision;
+use crate::store::{Entry, Key};
 
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 pub(crate) const PLURAL: &str = "customresourcedefinitions";
@@ -18,82 +18,127 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 impl Registry {
     /// The definitions of a store that was opened.
     pub(super) fn read_definitions(&self) {
-        let catalog = self.catalog();
-        let Some(resource) = catalog.find(GROUP, PLURAL) else {
-            return;
-        };
-        let Ok(page) = self.store.list(&resource.prefix(None), None, None, 0) else {
-            return;
-        };
-        for entry in page.entries {
-            match object::decode(&entry) {
-                Ok(definition) => self.serve_definition(&definition, entry.revision),
-                Err(fault) => tracing::warn!(key = %entry.key.as_str(), %fault, "a stored definition cannot be read"),
-            }
+        for name in self.definition_names() {
+            self.serve_definition(&name);
         }
     }
 
-    /// After a write of a definition: its names are accepted, it is established, and its kind is served.
-    pub(crate) async fn after_definition(&self, target: &Target, stored: &Value) -> Result<(), Fault> {
-        if !target.is_definition() {
-            return Ok(());
-        }
-        if target.is_status() {
-            // The write that takes the last finalizer away may be one of status.
-            if self.store.head(&target.key()).is_none() {
-                self.forget_definition(stored);
-            }
-            return Ok(());
-        }
-        let name = object::name(stored).to_owned();
-        let one = Target {
-            name: name.clone(),
-            subresource: Some("status".to_owned()),
-            ..target.clone()
-        };
-        let Some((entry, live)) = self.live(&one, &one.key())? else {
-            self.forget_definition(stored);
+    fn definition_names(&self) -> Vec<String> {
+        let page = self.store.list(&Key::prefix(GROUP, PLURAL, None), None, None, 0);
+        let entries = page.map(|page| page.entries).unwrap_or_default();
+        entries.iter().map(|entry| entry.key.name().to_owned()).collect()
+    }
+
+    /// Establishes what was stored and not yet established when the process that stored it ended.
+    pub(crate) async fn establish_definitions(&self) -> Result<(), Fault> {
+        let catalog = self.catalog();
+        let Some((resource, version)) = catalog
+            .find(GROUP, PLURAL)
+            .and_then(|resource| Some((resource, resource.version("v1")?)))
+        else {
             return Ok(());
         };
-        let status = self.definition_status(&live);
-        if live.get("status") != Some(&status) {
-            let ask = Ask::internal("kube-apiserver");
-            let outcome = self.patch(&one, &ask, &Patch::Merge(json!({"status": status}))).await?;
-            let revision = object::revision(&outcome.object)?.unwrap_or(entry.revision);
-            self.serve_definition(&outcome.object, revision);
-        } else {
-            self.serve_definition(&live, entry.revision);
+        for name in self.definition_names() {
+            let target = Target {
+                version: version.clone(),
+                resource: resource.clone(),
+                namespace: None,
+                name: name.clone(),
+                subresource: None,
+            };
+            self.after_definition(&target, &name).await?;
         }
         Ok(())
     }
 
-    pub(crate) fn forget_definition(&self, definition: &Value) {
-        let text = |path: &str| object::at(definition, path).and_then(Value::as_str).unwrap_or_default();
-        let (group, plural) = (text("spec.group").to_owned(), text("spec.names.plural").to_owned());
-        let uid = object::text(definition, "uid");
-        self.set_catalog(|catalog| {
-            let is_ours = catalog
-                .find(&group, &plural)
-                .is_some_and(|resource| resource.definition.as_deref() == Some(uid));
-            if is_ours {
-                catalog.without(&group, &plural)
-            } else {
-                catalog.clone()
+    /// After a write of a definition: its names are accepted, it is established, and its kind is served.
+    pub(crate) async fn after_definition(&self, target: &Target, name: &str) -> Result<(), Fault> {
+        if !target.is_definition() {
+            return Ok(());
+        }
+        if !target.is_status() {
+            let one = Target {
+                name: name.to_owned(),
+                subresource: Some("status".to_owned()),
+                ..target.clone()
+            };
+            for _ in 0..TRIES {
+                let Some((_, live)) = self.live(&one, &one.key())? else {
+                    break;
+                };
+                let status = self.definition_status(&live);
+                if live.get("status") == Some(&status) {
+                    break;
+                }
+                // Over just what was read: somebody else's condition must not be lost.
+                let change = json!({
+                    "metadata": {"resourceVersion": object::text(&live, "resourceVersion")}, "status": status,
+                });
+                match self
+                    .patch(&one, &Ask::internal("kube-apiserver"), &Patch::Merge(change))
+                    .await
+                {
+                    Ok(_) => break,
+                    Err(fault) if fault.code == 409 || fault.code == 404 => {}
+                    Err(fault) => return Err(fault),
+                }
             }
-        });
+        }
+        self.serve_definition(name);
+        Ok(())
     }
 
-    /// Serves the kind if the definition is established.
-    fn serve_definition(&self, definition: &Value, revision: Revision) {
-        if !is_true(definition, "Established") {
-            return;
+    /// Makes the catalog say of a definition what the store says of it: served if it is there and established.
+    fn serve_definition(&self, name: &str) {
+        let key = Key::new(GROUP, PLURAL, None, name);
+        loop {
+            let entry = self.store.get(&key, None).ok().flatten();
+            let seen = entry.as_ref().map(|entry| entry.revision);
+            let resource = entry.and_then(|entry| Self::resource_of(&entry));
+            let mut is_done = true;
+            self.set_catalog(|catalog| {
+                // Compiling takes a moment, in which somebody may have written it anew.
+                let now = self.store.get(&key, None).ok().flatten().map(|entry| entry.revision);
+                if now != seen {
+                    is_done = false;
+                    return catalog.clone();
+                }
+                let Some((plural, group)) = name.split_once('.') else {
+                    return catalog.clone();
+                };
+                let known = catalog.find(group, plural);
+                match resource {
+                    Some(mut resource) => {
+                        // Stored objects are read as they are while the schemas stay the same; whoever wrote until now
+                        // may still have written by the old ones.
+                        resource.shaped = match known {
+                            Some(known) if same_schemas(known, &resource.row) => known.shaped,
+                            _ => self.store.revision(),
+                        };
+                        catalog.with(resource)
+                    }
+                    None if known.is_some_and(|known| known.is_custom()) => catalog.without(group, plural),
+                    None => catalog.clone(),
+                }
+            });
+            if is_done {
+                return;
+            }
         }
-        let row = match crd::rows_of(definition) {
+    }
+
+    /// The kind of a stored definition, if it is established.
+    fn resource_of(entry: &Entry) -> Option<Resource> {
+        let definition = object::decode(entry).ok()?;
+        let name = object::name(&definition);
+        if !is_true(&definition, "Established") {
+            return None;
+        }
+        let row = match crd::rows_of(&definition) {
             Ok(row) => row,
             Err(errors) => {
-                let name = object::name(definition);
                 tracing::warn!(name, ?errors, "a stored definition cannot be served");
-                return;
+                return None;
             }
         };
         let mut rules = Vec::new();
@@ -101,27 +146,18 @@ impl Registry {
             match cel::Rules::compile(&version.schema) {
                 Ok(compiled) => rules.push(compiled),
                 Err(errors) => {
-                    let name = object::name(definition);
                     tracing::warn!(name, ?errors, "a stored definition has rules that cannot be run");
-                    return;
+                    return None;
                 }
             }
         }
-        let uid = object::text(definition, "uid").to_owned();
-        self.set_catalog(|catalog| {
-            // Stored objects are read as they are while the schemas stay the same.
-            let shaped = match catalog.find(&row.group, &row.plural) {
-                Some(known) if same_schemas(known, &row) => known.shaped,
-                _ => revision,
-            };
-            catalog.with(Resource {
-                row: row.into(),
-                cel: rules,
-                shaped,
-                definition: Some(uid),
-                closing: is_true(definition, "Terminating"),
-            })
-        });
+        Some(Resource {
+            row: row.into(),
+            cel: rules,
+            shaped: entry.revision,
+            definition: Some(object::text(&definition, "uid").to_owned()),
+            closing: is_true(&definition, "Terminating"),
+        })
     }
 
     /// What the server says of a definition: which names it has, and whether it is served.

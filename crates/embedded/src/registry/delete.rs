@@ -11,7 +11,7 @@ use crate::registry::definitions::{CLEANUP, put_condition};
 use crate::registry::read::ListOptions;
 use crate::registry::update::grace;
 use crate::registry::{Refused, Registry, TRIES, object};
-use crate::store::{Change, Entry, Expect};
+use crate::store::{Change, Entry, Expect, Write};
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -131,8 +131,15 @@ impl Registry {
             warnings,
         };
         match doom {
-            Doom::Already => Ok(outcome(old, false, warnings)),
-            Doom::Marked(new) if new == old || ask.dry_run => Ok(outcome(new, false, warnings)),
+            Doom::Already => {
+                self.settled(entry).await?;
+                Ok(outcome(old, false, warnings))
+            }
+            Doom::Marked(new) if ask.dry_run => Ok(outcome(new, false, warnings)),
+            Doom::Marked(new) if new == old => {
+                self.settled(entry).await?;
+                Ok(outcome(new, false, warnings))
+            }
             Doom::Marked(mut new) => {
                 let stored = Self::store_form(&target.resource, &new).map_err(Refused::Fault)?;
                 let revision = self.commit(entry.key.clone(), expect, Change::Put(stored)).await?;
@@ -142,10 +149,18 @@ impl Registry {
             Doom::MarkedAndNow(new) if ask.dry_run => Ok(outcome(new, true, warnings)),
             Doom::MarkedAndNow(mut new) => {
                 let stored = Self::store_form(&target.resource, &new).map_err(Refused::Fault)?;
-                let revision = self.commit(entry.key.clone(), expect, Change::Put(stored)).await?;
-                let gone = self
-                    .commit(entry.key.clone(), Expect::Revision(revision), Change::Delete)
-                    .await?;
+                // One batch: nobody finds it marked and left behind.
+                let mark = Write {
+                    key: entry.key.clone(),
+                    expect,
+                    change: Change::Put(stored),
+                };
+                let end = Write {
+                    key: entry.key.clone(),
+                    expect: Expect::Any,
+                    change: Change::Delete,
+                };
+                let gone = self.commit_all(vec![mark, end]).await?;
                 object::meta_mut(&mut new).insert("resourceVersion".to_owned(), gone.to_string().into());
                 Ok(outcome(new, true, warnings))
             }

@@ -20,6 +20,10 @@ impl Registry {
         if object::name(eviction) != target.name {
             return Err(Fault::bad_request("name in URL does not match name in Eviction object"));
         }
+        let ask = &Ask {
+            dry_run: ask.dry_run || eviction_is_dry(eviction),
+            ..ask.clone()
+        };
         let mut options = delete_options(eviction);
         options.check()?;
         let pods = Target {
@@ -52,14 +56,10 @@ impl Registry {
                 }
             }
         }
-        let ask = Ask {
-            dry_run: ask.dry_run || eviction_is_dry(eviction),
-            ..ask.clone()
-        };
         if !ask.dry_run {
-            self.mark_evicted(&pods, &ask, &mut options).await?;
+            self.mark_evicted(&pods, ask, &mut options).await?;
         }
-        self.delete(&pods, &ask, &options).await?;
+        self.delete(&pods, ask, &options).await?;
         Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
     }
 

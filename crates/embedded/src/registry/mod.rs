@@ -167,8 +167,20 @@ impl Registry {
 
     /// One write, answered when it is as durable as promised.
     async fn commit(&self, key: Key, expect: Expect, change: Change) -> Result<Revision, Refused> {
-        let write = Write { key, expect, change };
-        match self.store.write(vec![write]) {
+        self.commit_all(vec![Write { key, expect, change }]).await
+    }
+
+    /// Waits until what a writer was shown is as durable as promised, so that an answer may show it (S5).
+    async fn settled(&self, entry: &Entry) -> Result<(), Refused> {
+        let same = Change::Put(entry.value.clone());
+        self.commit(entry.key.clone(), Expect::Revision(entry.revision), same)
+            .await
+            .map(|_| ())
+    }
+
+    /// Several writes, all or none of them.
+    async fn commit_all(&self, writes: Vec<Write>) -> Result<Revision, Refused> {
+        match self.store.write(writes) {
             Ok(commit) => commit
                 .await
                 .map_err(|why| Refused::Fault(Fault::internal(why.to_string()))),

@@ -162,7 +162,7 @@ impl Registry {
         let revision = at.unwrap_or_else(|| self.store.revision());
         let found = self
             .store
-            .get(&target.key_of(name), at)
+            .get(&target.key_of(name), Some(revision))
             .map_err(|error| self.list_fault(&error, revision, None))?;
         let mut entries = Vec::new();
         if let Some(entry) = found

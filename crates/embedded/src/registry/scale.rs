@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::fault::{Fault, FieldError, Path, Subject};
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::row::ScalePaths;
-use crate::registry::{Patch, Registry, object};
+use crate::registry::{Patch, Registry, TRIES, object};
 
 impl Registry {
     fn scale_paths(target: &Target) -> Result<&ScalePaths, Fault> {
@@ -104,19 +104,32 @@ impl Registry {
 
     /// PATCH of a `Scale`: the change is made to the view, then written through it.
     pub(crate) async fn patch_scale(&self, target: &Target, ask: &Ask, patch: &Patch) -> Result<Outcome, Fault> {
-        let live = self.get_scale(target)?;
+        for _ in 0..TRIES {
+            match self.patch_scale_once(target, ask, patch).await {
+                // Somebody was faster, and the patch named no revision: again on what is there now.
+                Err((fault, true)) if fault.code == 409 => {}
+                Err((fault, _)) => return Err(fault),
+                Ok(outcome) => return Ok(outcome),
+            }
+        }
+        Err(Fault::conflict(&target.plural(), &target.name, super::update::MOVED))
+    }
+
+    /// Once; a failure with whether the revision was ours.
+    async fn patch_scale_once(&self, target: &Target, ask: &Ask, patch: &Patch) -> Result<Outcome, (Fault, bool)> {
+        let named = |fault: Fault| (fault, false);
+        let live = self.get_scale(target).map_err(named)?;
         let changed = match patch {
-            Patch::Json(body) => crate::fields::json_patch(&live, body)?,
+            Patch::Json(body) => crate::fields::json_patch(&live, body),
             Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply { applied: body, .. } => {
-                crate::fields::merge_patch(&live, body)?
+                crate::fields::merge_patch(&live, body)
             }
         };
-        let mut scale = changed;
-        // A patch that named no revision is tried on whatever is there.
-        if object::text(&live, "resourceVersion") == object::text(&scale, "resourceVersion") {
-            object::meta_mut(&mut scale).remove("resourceVersion");
-        }
-        self.replace_scale(target, ask, &scale).await
+        let scale = changed.map_err(named)?;
+        let is_ours = object::text(&live, "resourceVersion") == object::text(&scale, "resourceVersion");
+        self.replace_scale(target, ask, &scale)
+            .await
+            .map_err(|fault| (fault, is_ours))
     }
 }
 

@@ -3,81 +3,104 @@
 use serde_json::{Value, json};
 
 use crate::fault::{Fault, FieldError, Path, Subject, quote};
-use crate::registry::ask::{Outcome, Target};
-use crate::registry::{Registry, object};
+use crate::registry::ask::{Ask, Outcome, Target};
+use crate::registry::definitions::put_condition;
+use crate::registry::{Registry, TRIES, object};
 
 impl Registry {
     /// POST of `pods/NAME/binding`: the pod goes to a node, once.
-    pub(crate) async fn bind(&self, target: &Target, binding: &Value) -> Result<Value, Fault> {
-        let node = object::at(binding, "target.name")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+    pub(crate) async fn bind(&self, target: &Target, ask: &Ask, binding: &Value) -> Result<Value, Fault> {
+        let text = |path: &str| object::at(binding, path).and_then(Value::as_str).unwrap_or_default();
+        let node = text("target.name");
         if node.is_empty() {
             return Err(Fault::bad_request("a binding needs target.name, the node's name"));
         }
-        let kind = object::at(binding, "target.kind")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let kind = text("target.kind");
         if !matches!(kind, "" | "Node") {
             let error = FieldError::not_supported(&Path::new("target.kind"), kind, &["Node", "<empty>"]);
             return Err(Fault::new(500, "", error.to_string()));
         }
-        let whole = Target {
+        let pods = Target {
             subresource: None,
             ..target.clone()
         };
-        let Some((entry, pod)) = self.live(&whole, &whole.key())? else {
-            return Err(target.not_found());
-        };
-        let bound = object::at(&pod, "spec.nodeName")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let refused = |why: &str| {
-            let subject = Subject {
-                group: String::new(),
-                kind: "pods/binding".to_owned(),
+        for _ in 0..TRIES {
+            let Some((entry, pod)) = self.live(&pods, &pods.key())? else {
+                return Err(target.not_found());
             };
-            Fault::conflict(&subject, &target.name, why)
-        };
-        if !bound.is_empty() {
-            let why = format!("pod {} is already assigned to node {}", target.name, quote(bound));
-            return Err(refused(&why));
+            check_bindable(target, binding, &pod)?;
+            let bound = self.bound(&pod, binding, node);
+            if ask.dry_run {
+                break;
+            }
+            match self.write_direct(&pods, &entry, &bound).await {
+                Ok(()) => break,
+                // A status came in between.
+                Err(fault) if fault.code == 409 => {}
+                Err(fault) => return Err(fault),
+            }
         }
-        let is_gated = object::at(&pod, "spec.schedulingGates")
-            .and_then(Value::as_array)
-            .is_some_and(|gates| !gates.is_empty());
-        if is_gated {
-            return Err(refused(&format!(
-                "pod {} has non-empty .spec.schedulingGates",
-                target.name
-            )));
-        }
+        Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
+    }
+
+    fn bound(&self, pod: &Value, binding: &Value, node: &str) -> Value {
         let mut new = pod.clone();
         object::set_at(&mut new, "spec.nodeName", node.into());
         let mut status = new.get("status").cloned().unwrap_or_else(|| json!({}));
-        super::definitions::put_condition(
+        put_condition(
             &mut status,
             json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
                 "lastTransitionTime": object::time(self.clock.now())}),
         );
-        object::as_map(&mut new).insert("status".to_owned(), status);
+        let map = object::as_map(&mut new);
+        map.insert("status".to_owned(), status);
         if let Some(annotations) = object::meta(binding).get("annotations").and_then(Value::as_object) {
-            let into = object::field_mut(
-                object::as_map(&mut new).entry("metadata").or_insert(Value::Null),
-                "annotations",
-            );
+            let into = object::field_mut(map.entry("metadata").or_insert(Value::Null), "annotations");
             for (key, value) in annotations {
                 into.insert(key.clone(), value.clone());
             }
         }
-        self.write_direct(&whole, &entry, &new).await?;
-        Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
+        new
     }
 
     /// What the server itself does after a write was stored. Its own failures are told in the log: the write stands.
     pub(crate) async fn after_write(&self, target: &Target, outcome: &Outcome) {
-        if let Err(fault) = self.after_definition(target, &outcome.object).await {
+        if let Err(fault) = self.after_definition(target, object::name(&outcome.object)).await {
             tracing::warn!(name = object::name(&outcome.object), %fault, "the definition is stored but not served");
         }
     }
+}
+
+/// A pod is bound once, while it is not on its way out, and only if it is the one that was meant.
+fn check_bindable(target: &Target, binding: &Value, pod: &Value) -> Result<(), Fault> {
+    let refused = |why: &str| {
+        let subject = Subject {
+            group: String::new(),
+            kind: "pods/binding".to_owned(),
+        };
+        Err(Fault::conflict(&subject, &target.name, why))
+    };
+    let name = &target.name;
+    for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let (wanted, is) = (object::text(binding, field), object::text(pod, field));
+        if !wanted.is_empty() && wanted != is {
+            return refused(&format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+            ));
+        }
+    }
+    if object::is_deleting(pod) {
+        return refused(&format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    let node = object::at(pod, "spec.nodeName")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if !node.is_empty() {
+        return refused(&format!("pod {name} is already assigned to node {}", quote(node)));
+    }
+    let gates = object::at(pod, "spec.schedulingGates").and_then(Value::as_array);
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        return refused(&format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    Ok(())
 }

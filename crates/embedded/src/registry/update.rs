@@ -223,10 +223,11 @@ impl Registry {
             .map_err(Refused::Fault)?;
         let is_going =
             object::is_deleting(old) && !object::has_finalizers(&new) && grace(old) == 0 && Self::may_go(target, &new);
-        if !is_going && new == *old {
+        if ask.dry_run {
             return Ok(Outcome::new(new, false, warnings));
         }
-        if ask.dry_run {
+        if !is_going && new == *old {
+            self.settled(entry).await?;
             return Ok(Outcome::new(new, false, warnings));
         }
         let change = if is_going {
@@ -465,7 +466,14 @@ fn keep_all_but_status(target: &Target, new: &mut Value, old: &Value) {
         };
     } else {
         let labels = object::meta(old).get("labels").cloned();
+        let owners = object::meta(old).get("ownerReferences").cloned();
         *meta = new_meta;
+        if (&*target.resource.row.group, &*target.resource.row.kind) == ("", "Pod") {
+            match owners {
+                Some(owners) => meta.insert("ownerReferences".to_owned(), owners),
+                None => meta.remove("ownerReferences"),
+            };
+        }
         if (&*target.resource.row.group, &*target.resource.row.kind) == ("apps", "Deployment") {
             match labels {
                 Some(labels) => meta.insert("labels".to_owned(), labels),

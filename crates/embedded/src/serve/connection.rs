@@ -75,7 +75,14 @@ pub(super) async fn serve(
     let service = service_fn(move |request: Request<Incoming>| {
         let (api, until) = (api.clone(), until.clone());
         async move {
-            let response = api.answer(request).await;
+            // A task of its own: a client that goes away in the middle of a write does not leave half of it done.
+            let response = match tokio::spawn(api.answer(request)).await {
+                Ok(response) => response,
+                Err(error) => {
+                    tracing::error!(%error, "a request ended in a panic");
+                    crate::api::panicked()
+                }
+            };
             Ok::<_, Infallible>(response.map(|body| Ending::new(body, until)))
         }
     });

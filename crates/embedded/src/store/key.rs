@@ -17,15 +17,23 @@ const CLUSTER: &str = "-";
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// No part may be empty or hold a `/`; the registry has checked names by then.
+    /// No part of what is stored holds a `/`: the registry has checked names by then. Who asks for such a name, in a
+    /// selector or an owner reference, asks for what cannot be there.
     pub fn new(group: &str, resource: &str, namespace: Option<&str>, name: &str) -> Key {
-        debug_assert!(
-            [group, resource, namespace.unwrap_or(CLUSTER), name]
-                .iter()
-                .all(|part| !part.contains('/'))
-        );
         let group = if group.is_empty() { CORE } else { group };
-        Key(format!("{group}/{resource}/{}/{name}", namespace.unwrap_or(CLUSTER)).into())
+        let namespace = namespace.unwrap_or(CLUSTER);
+        if [group, resource, namespace, name].iter().any(|part| part.contains('/')) {
+            let plain = |part: &str| part.replace('/', "\0");
+            return Key(format!(
+                "{}/{}/{}/{}",
+                plain(group),
+                plain(resource),
+                plain(namespace),
+                plain(name)
+            )
+            .into());
+        }
+        Key(format!("{group}/{resource}/{namespace}/{name}").into())
     }
 
     /// All objects of a resource, or those of one namespace.

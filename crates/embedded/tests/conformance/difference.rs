@@ -1,5 +1,5 @@
-//! `differences.toml` (F4): each accepted difference names its case, its step and the reason. One that is none any more
-//! fails, so that the list only holds what is true.
+//! `differences.toml` (F4): each accepted difference names its case, its step, the reason, and a mark of what differs. One
+//! that is none any more fails, and so does one that differs in another way, so that the list only holds what is true.
 
 /// At first release.
 pub const MOST: usize = 25;
@@ -9,6 +9,23 @@ pub struct Difference {
     pub case: String,
     pub step: usize,
     pub reason: String,
+    /// Of what differs; several where several programs are compared.
+    pub marks: Vec<String>,
+}
+
+impl Difference {
+    /// Whether this is the difference that was accepted.
+    pub fn is(&self, case: &str, step: usize, diff: &str) -> bool {
+        self.case == case && self.step == step && self.marks.contains(&mark(diff))
+    }
+}
+
+/// A short mark of a text: FNV-1a, the same in every build.
+pub fn mark(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
 }
 
 /// Only what the file needs of TOML: `[[difference]]` tables of `key = "text"` and `key = number`.
@@ -32,15 +49,18 @@ pub fn parse(text: &str) -> Result<Vec<Difference>, String> {
         match key {
             "case" => difference.case = text()?,
             "reason" => difference.reason = text()?,
+            "mark" => difference.marks.push(text()?),
             "step" => difference.step = value.parse().map_err(|_| wrong("the number of a step"))?,
-            _ => return Err(wrong("case, step and reason are known")),
+            _ => return Err(wrong("case, step, reason and mark are known")),
         }
     }
     match differences
         .iter()
-        .find(|d| d.case.is_empty() || d.step == 0 || d.reason.is_empty())
+        .find(|d| d.case.is_empty() || d.step == 0 || d.reason.is_empty() || d.marks.is_empty())
     {
-        Some(half) => Err(format!("differences.toml: case, step and reason, all three: {half:?}")),
+        Some(half) => Err(format!(
+            "differences.toml: case, step, reason and mark, all four: {half:?}"
+        )),
         None => Ok(differences),
     }
 }
@@ -77,20 +97,30 @@ mod tests {
             case: case.into(),
             step,
             reason: "because".into(),
+            marks: vec![mark("- a\n+ b\n")],
         }
     }
 
     #[test]
     fn f4_the_list_is_read() {
-        let text = "# why\n[[difference]]\ncase = \"a/b\"\nstep = 2\nreason = \"because\"\n";
-        assert_eq!(parse(text).unwrap(), [listed("a/b", 2)]);
+        let mark = mark("- a\n+ b\n");
+        let text =
+            format!("# why\n[[difference]]\ncase = \"a/b\"\nstep = 2\nreason = \"because\"\nmark = \"{mark}\"\n");
+        assert_eq!(parse(&text).unwrap(), [listed("a/b", 2)]);
         assert!(
             parse("[[difference]]\ncase = \"a/b\"\n")
                 .unwrap_err()
-                .contains("all three")
+                .contains("all four")
         );
         assert!(parse("case = \"a/b\"\n").is_err());
         assert!(parse("[[difference]]\nwho = \"me\"\n").is_err());
+    }
+
+    #[test]
+    fn f4_another_difference_at_the_same_step_is_not_the_accepted_one() {
+        assert!(listed("a/b", 2).is("a/b", 2, "- a\n+ b\n"));
+        assert!(!listed("a/b", 2).is("a/b", 2, "- a\n+ 500\n"));
+        assert!(!listed("a/b", 2).is("a/b", 3, "- a\n+ b\n"));
     }
 
     #[test]

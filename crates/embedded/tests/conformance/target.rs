@@ -85,7 +85,7 @@ impl Target {
 }
 
 /// The embedded server in process, a new one for each program.
-pub async fn embedded(controllers: bool) -> Option<Target> {
+pub fn embedded(controllers: bool) -> Target {
     let mut options = usher_embedded::Options::default();
     if !controllers {
         // The reference's API server cleans up after definitions by itself.
@@ -94,11 +94,11 @@ pub async fn embedded(controllers: bool) -> Option<Target> {
     let cluster = usher_embedded::Cluster::start(options).unwrap();
     // A real server's first revisions are long forgotten, too.
     cluster.compact_now();
-    Some(Target {
+    Target {
         client: cluster.client(),
         controllers,
         history: History::Embedded(cluster),
-    })
+    }
 }
 
 /// The real servers that the environment names: what `cargo xtask test` and `cargo xtask conformance` start.

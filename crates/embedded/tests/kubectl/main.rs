@@ -94,9 +94,10 @@ fn judge(kubectl: &Kubectl, played: &[Played], listed: &[difference::Difference]
         let mut failures = String::new();
         for (step, diff) in recorded::compare(kubectl, &one.scenario, &one.transcript) {
             differing.push((name.clone(), step));
-            if !listed.iter().any(|listed| listed.case == *name && listed.step == step) {
+            if !listed.iter().any(|listed| listed.is(name, step, &diff)) {
                 let title = one.transcript.get(step - 1).map_or("", |(title, _)| title);
-                failures += &format!("  step {step}: {title}\n{diff}");
+                let mark = difference::mark(&diff);
+                failures += &format!("  step {step}: {title} (mark {mark})\n{diff}");
             }
         }
         match failures.is_empty() {

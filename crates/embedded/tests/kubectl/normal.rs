@@ -45,6 +45,9 @@ static EVENTS_HEAD: LazyLock<Regex> =
     LazyLock::new(|| regex(r"(?m)^  Type +Reason +Age +From +Message\n  ---- +------ +---- +---- +-------$"));
 static OVER: LazyLock<Regex> = LazyLock::new(|| regex(r"\(x(\d+) over (\d+[smhdy])+\) +"));
 
+/// What client-go logs when a watch ends before it has seen anything: a matter of milliseconds.
+static SHORT_WATCH: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^[WE].*reflector\.go.*\n"));
+
 impl Normaliser {
     pub fn new(namespace: &str, folder: &str, scenario: &str) -> Self {
         Self {
@@ -60,6 +63,7 @@ impl Normaliser {
         let text = text
             .replace(&self.namespace, NAMESPACE)
             .replace(&self.folder, "<folder>");
+        let text = SHORT_WATCH.replace_all(&text, "");
         let text = UID.replace_all(&text, |found: &Captures| self.own(&found[0], "uid"));
         let text = TIME.replace_all(&text, |found: &Captures| match &found[0] {
             written if self.scenario.contains(written) => written.to_owned(),

@@ -104,7 +104,7 @@ fn split(text: &str, titles: &[&str]) -> Option<Vec<String>> {
             *below.last_mut()? += &format!("{line}\n");
         }
     }
-    let last = below.len() - 1;
+    let last = below.len().checked_sub(1)?;
     for text in below.iter_mut().take(last) {
         // The line between two steps.
         *text = text.strip_suffix('\n')?.to_owned();

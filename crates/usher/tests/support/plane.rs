@@ -1,5 +1,5 @@
 //! The acceptance cases are run three times: by `acceptance` on a usual control plane, by `acceptance_bare` on one without
-//! kube-controller-manager, by `acceptance_embedded` on our own. What a case cannot do there is in the one list below, with
+//! kube-controller-manager, by `acceptance_embedded` (and `faults_embedded`) on our own. What a case cannot do there is in the one list below, with
 //! the reason.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ pub enum Plane {
 /// The one of this test program.
 pub const PLANE: Plane = match env!("CARGO_CRATE_NAME").as_bytes() {
     b"acceptance_bare" => Plane::Bare,
-    b"acceptance_embedded" => Plane::Embedded,
+    b"acceptance_embedded" | b"faults_embedded" => Plane::Embedded,
     _ => Plane::Usual,
 };
 
