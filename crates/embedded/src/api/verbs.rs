@@ -540,7 +540,7 @@ impl Call<'_> {
         let format = self.representation(false)?.format;
         let value = match subresource {
             "token" => self.server.token(target, body)?,
-            "binding" => self.registry().bind(target, &body).await?,
+            "binding" => self.registry().bind(target, ask.dry_run, &body).await?,
             "eviction" => self.registry().evict(target, ask, &body).await?,
             _ => return Err(self.not_allowed()),
         };

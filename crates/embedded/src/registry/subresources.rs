@@ -8,7 +8,7 @@ use crate::registry::{Registry, object};
 
 impl Registry {
     /// POST of `pods/NAME/binding`: the pod goes to a node, once.
-    pub(crate) async fn bind(&self, target: &Target, binding: &Value) -> Result<Value, Fault> {
+    pub(crate) async fn bind(&self, target: &Target, dry_run: bool, binding: &Value) -> Result<Value, Fault> {
         let node = object::at(binding, "target.name")
             .and_then(Value::as_str)
             .unwrap_or_default();
@@ -39,6 +39,10 @@ impl Registry {
             };
             Fault::conflict(&subject, &target.name, why)
         };
+        if object::is_deleting(&pod) {
+            let why = format!("pod {} is being deleted, cannot be assigned to a host", target.name);
+            return Err(refused(&why));
+        }
         if !bound.is_empty() {
             let why = format!("pod {} is already assigned to node {}", target.name, quote(bound));
             return Err(refused(&why));
@@ -67,10 +71,16 @@ impl Registry {
                 "annotations",
             );
             for (key, value) in annotations {
-                into.insert(key.clone(), value.clone());
+                let Some(text) = value.as_str() else {
+                    let why = format!("metadata.annotations[{}] of a Binding is a text", quote(key));
+                    return Err(Fault::bad_request(why));
+                };
+                into.insert(key.clone(), text.into());
             }
         }
-        self.write_direct(&whole, &entry, &new).await?;
+        if !dry_run {
+            self.write_direct(&whole, &entry, &new).await?;
+        }
         Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
     }
 

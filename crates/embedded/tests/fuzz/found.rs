@@ -73,3 +73,36 @@ fn a_definition_that_is_going_can_be_changed() {
     let (code, answer) = ask(&world, "PATCH", &place, &json!({"metadata": {"labels": {"a": "b"}}}));
     assert_eq!(code, 200, "{answer}");
 }
+
+/// The older kind of events has times and counts that the newer refuses, but only in new ones.
+#[test]
+fn an_older_event_can_be_put_back_as_a_newer_one() {
+    let world = World::new();
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "count": 2, "type": "Normal",
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "source": {"component": "kubelet"},
+        "firstTimestamp": "2026-01-02T03:04:05Z", "lastTimestamp": "2026-01-02T03:04:06Z"});
+    assert_eq!(ask(&world, "POST", "/api/v1/namespaces/default/events", &event).0, 201);
+    let place = "/apis/events.k8s.io/v1/namespaces/default/events/e";
+    let newer = ask(&world, "GET", place, &json!(null)).1;
+    let before = world.writes();
+    let (code, answer) = ask(&world, "PUT", place, &newer);
+    assert_eq!((code, world.writes()), (200, before), "{answer}");
+}
+
+#[test]
+fn o11_a_dry_binding_binds_nothing_and_annotations_are_texts() {
+    let world = World::new();
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    ask(&world, "POST", "/api/v1/namespaces/default/serviceaccounts", &account);
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(ask(&world, "POST", pods, &pod).0, 201);
+    let mut binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
+        "target": {"kind": "Node", "name": "n"}});
+    let before = world.writes();
+    let (code, answer) = ask(&world, "POST", &format!("{pods}/p/binding?dryRun=All"), &binding);
+    assert_eq!((code, world.writes()), (201, before), "{answer}");
+    binding["metadata"]["annotations"] = json!({"a": 1});
+    assert_eq!(ask(&world, "POST", &format!("{pods}/p/binding"), &binding).0, 400);
+}
