@@ -18,6 +18,10 @@ pub(crate) const MOST: usize = 3 * 1024 * 1024;
 /// Larger frames are cut, so that a large answer does not sit in one piece in a connection's buffer.
 const FRAME: usize = 256 * 1024;
 
+/// How many values, keys and ends of a YAML text aliases may repeat. Nobody's manifests come near it, and some hundred
+/// bytes with aliases of aliases would otherwise keep a processor busy for seconds.
+const MOST_REPEATED: usize = 20_000;
+
 /// What is answered: bytes, or a watch that goes on.
 #[derive(Debug)]
 pub struct ApiBody(Inner);
@@ -200,5 +204,8 @@ pub(crate) fn json_error(bytes: &[u8], why: &serde_json::Error) -> String {
 pub(crate) fn parse_yaml(bytes: &[u8]) -> Result<Value, Fault> {
     let wrong = |why: String| Fault::bad_request(format!("error decoding YAML: {why}"));
     let text = std::str::from_utf8(bytes).map_err(|why| wrong(why.to_string()))?;
-    serde_saphyr::from_str(text).map_err(|why| wrong(why.to_string()))
+    let options = serde_saphyr::options! {
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MOST_REPEATED },
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|why| wrong(why.to_string()))
 }

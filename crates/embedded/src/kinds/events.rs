@@ -41,6 +41,7 @@ pub static CORE_RULES: BuiltIn = BuiltIn {
 /// For events.k8s.io/v1; the functions take objects of that version.
 pub static RULES: BuiltIn = BuiltIn {
     check,
+    check_create,
     check_update,
     name: NameRule::Subdomain,
     fields: FIELDS,
@@ -221,8 +222,14 @@ fn at_most(errors: &mut Errors, event: &Value, field: &str, most: usize) {
 
 fn check(event: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    check_either(&mut errors, &to_core(event), "reportingController");
+    errors
+}
+
+/// An event of before may be changed without being made new.
+fn check_create(event: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let event = to_core(event);
-    check_either(&mut errors, &event, "reportingController");
     check_series(&mut errors, &event);
     if given(&event, "eventTime").is_none() {
         errors.push(FieldError::required(&Path::new("eventTime"), ""));
@@ -270,6 +277,9 @@ fn check_series(errors: &mut Errors, event: &Value) {
 fn check_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (new, old) = (to_core(new), to_core(old));
+    if at(&new, "/series") != at(&old, "/series") {
+        check_series(&mut errors, &new);
+    }
     for (field, shown) in [
         ("involvedObject", "involvedObject"),
         ("reason", "reason"),

@@ -176,6 +176,7 @@ impl Registry {
                     errors.extend(kinds::crd::check(object, None));
                 }
                 errors.extend((rules.check)(object));
+                errors.extend((rules.check_create)(object));
                 warnings.extend((rules.warn)(object, None));
                 errors
             }

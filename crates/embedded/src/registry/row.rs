@@ -73,6 +73,8 @@ pub struct BuiltIn {
     pub on_update: fn(&mut Value, &Value),
     /// Rules on one object. Metadata (names, labels, annotations, owners, finalizers) is checked by the registry.
     pub check: fn(&Value) -> Vec<FieldError>,
+    /// Rules on an object that is created; `check` is called beside it.
+    pub check_create: fn(&Value) -> Vec<FieldError>,
     /// Rules on a change: `(new, old)`; `check` is called beside it.
     pub check_update: fn(&Value, &Value) -> Vec<FieldError>,
     /// Rules on a change of status: `(new, old)`.
@@ -101,6 +103,7 @@ impl BuiltIn {
         on_create: |_| {},
         on_update: |_, _| {},
         check: |_| Vec::new(),
+        check_create: |_| Vec::new(),
         check_update: |_, _| Vec::new(),
         check_status: |_, _| Vec::new(),
         warn: |_, _| Vec::new(),

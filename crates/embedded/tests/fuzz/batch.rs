@@ -51,7 +51,7 @@ impl Tally {
         }
         self.objects_checked += other.objects_checked;
         self.slowest.extend(other.slowest);
-        self.slowest.sort_by(|one, two| two.0.cmp(&one.0));
+        self.slowest.sort_by_key(|slow| std::cmp::Reverse(slow.0));
         self.slowest.truncate(8);
         self.errors.extend(other.errors);
         self.findings.extend(other.findings);

@@ -73,3 +73,110 @@ fn a_definition_that_is_going_can_be_changed() {
     let (code, answer) = ask(&world, "PATCH", &place, &json!({"metadata": {"labels": {"a": "b"}}}));
     assert_eq!(code, 200, "{answer}");
 }
+
+/// The older kind of events has times and counts that the newer refuses, but only in new ones.
+#[test]
+fn an_older_event_can_be_put_back_as_a_newer_one() {
+    let world = World::new();
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "count": 2, "type": "Normal",
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "source": {"component": "kubelet"},
+        "firstTimestamp": "2026-01-02T03:04:05Z", "lastTimestamp": "2026-01-02T03:04:06Z"});
+    assert_eq!(ask(&world, "POST", "/api/v1/namespaces/default/events", &event).0, 201);
+    let place = "/apis/events.k8s.io/v1/namespaces/default/events/e";
+    let newer = ask(&world, "GET", place, &json!(null)).1;
+    let before = world.writes();
+    let (code, answer) = ask(&world, "PUT", place, &newer);
+    assert_eq!((code, world.writes()), (200, before), "{answer}");
+}
+
+#[test]
+fn o11_a_dry_binding_binds_nothing_and_annotations_are_texts() {
+    let world = World::new();
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    ask(&world, "POST", "/api/v1/namespaces/default/serviceaccounts", &account);
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(ask(&world, "POST", pods, &pod).0, 201);
+    let mut binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
+        "target": {"kind": "Node", "name": "n"}});
+    let before = world.writes();
+    let (code, answer) = ask(&world, "POST", &format!("{pods}/p/binding?dryRun=All"), &binding);
+    assert_eq!((code, world.writes()), (201, before), "{answer}");
+    binding["metadata"]["annotations"] = json!({"a": 1});
+    assert_eq!(ask(&world, "POST", &format!("{pods}/p/binding"), &binding).0, 400);
+}
+
+fn preserving(world: &World) -> &'static str {
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    assert_eq!(ask(world, "POST", DEFINITIONS, &definition).0, 201);
+    "/apis/example.com/v1/namespaces/default/things"
+}
+
+/// What is kept about an object's fields is as deep as the object, and a little deeper for where it is kept.
+#[test]
+fn what_is_taken_however_deep_can_be_read() {
+    let world = World::new();
+    let things = preserving(&world);
+    for (style, levels) in (100..130).flat_map(|levels| [(0, levels), (1, levels), (2, levels)]) {
+        let inside = (0..levels).fold(json!(1), |value, level| match (style, level % 2) {
+            (0, _) | (2, 0) => json!({"a": value}),
+            _ => json!([value]),
+        });
+        let name = format!("t-{style}-{levels}");
+        let object =
+            json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}, "spec": inside});
+        let (code, answer) = ask(&world, "POST", things, &object);
+        let place = format!("{things}/{name}");
+        if code != 201 {
+            assert!(matches!(code, 400 | 422), "{levels} levels: {code} {answer}");
+            continue;
+        }
+        let got = send(&world, &Sent::new("GET", &place));
+        assert_eq!(got.code, 200, "{levels} levels: {}", String::from_utf8_lossy(&got.body));
+        let again = send(&world, &Sent::new("PUT", &place).with_body(JSON, got.body.clone()));
+        assert_eq!(
+            again.code,
+            200,
+            "{levels} levels: {}",
+            String::from_utf8_lossy(&again.body)
+        );
+        let apply = Sent::new("PATCH", &format!("{place}?fieldManager=b"));
+        let applied = send(
+            &world,
+            &apply.with_body("application/apply-patch+yaml", object.to_string()),
+        );
+        assert!(
+            matches!(applied.code, 200 | 400),
+            "{levels} levels: {}",
+            String::from_utf8_lossy(&applied.body)
+        );
+        assert_eq!(send(&world, &Sent::new("GET", things)).code, 200, "{levels} levels");
+        assert_eq!(send(&world, &Sent::new("DELETE", &place)).code, 200, "{levels} levels");
+    }
+}
+
+/// Nine of nine of nine: 600 bytes that took seconds to refuse.
+#[test]
+fn aliases_of_aliases_are_refused_soon() {
+    let world = World::new();
+    let mut text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  a0: &a0 [x, x, x, x]\n".to_owned();
+    for level in 1..20 {
+        let aliases = vec![format!("*a{}", level - 1); 9].join(", ");
+        text += &format!("  a{level}: &a{level} [{aliases}]\n");
+    }
+    let bomb = send(&world, &Sent::new("POST", MAPS).with_body("application/yaml", text));
+    assert_eq!(bomb.code, 400);
+    let told = String::from_utf8_lossy(&bomb.body);
+    assert!(told.contains("20000") || told.contains("alias"), "{told}");
+    // Some are fine.
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: &a x, b: *a}\n";
+    assert_eq!(
+        send(&world, &Sent::new("POST", MAPS).with_body("application/yaml", text)).code,
+        201
+    );
+}

@@ -34,7 +34,7 @@ use std::time::Instant;
 use batch::{Bench, INPUTS, Tally};
 
 /// As much as fits in some seconds of a debug build.
-const INPUTS_BY_DEFAULT: u64 = 10_000;
+const INPUTS_BY_DEFAULT: u64 = 2_500;
 /// As tokio's workers have: what does not fit here would end `usher up`.
 const STACK_BYTES: usize = 2 * 1024 * 1024;
 

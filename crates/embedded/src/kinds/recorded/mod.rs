@@ -114,6 +114,7 @@ fn checked(row: &Row, object: &Value) -> Vec<FieldError> {
     let mut errors = check_metadata(meta, rules(row).name, row.namespaced, &path);
     errors.extend(check_built_in_finalizers(meta, &path));
     errors.extend((rules(row).check)(object));
+    errors.extend((rules(row).check_create)(object));
     errors
 }
 
