@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Machine and program versions. `since` is the load when the run began.
-pub(crate) fn setting(usher: &Path, load: String) -> BTreeMap<&'static str, String> {
+/// Machine and program versions, with the usher binary's where one is measured. `load` is that when the run began.
+pub(crate) fn setting(usher: Option<&Path>, load: String) -> BTreeMap<&'static str, String> {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let memory = line("/proc/meminfo", "MemTotal:").and_then(|kib| kib.split_whitespace().next()?.parse::<f64>().ok());
     let model = line("/proc/cpuinfo", "model name").unwrap_or_default();
     let model = model.trim_start_matches([' ', '\t', ':']).to_owned();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    BTreeMap::from([
+    let mut setting = BTreeMap::from([
         (
             "machine",
             format!(
@@ -24,7 +24,6 @@ pub(crate) fn setting(usher: &Path, load: String) -> BTreeMap<&'static str, Stri
             "load",
             format!("{load} when it began, {} at the end (1, 5, 15 minutes)", load_average()),
         ),
-        ("usher", said(usher.as_os_str(), &["--version"])),
         ("rustc", said("rustc".as_ref(), &["--version"])),
         (
             "profile",
@@ -35,7 +34,11 @@ pub(crate) fn setting(usher: &Path, load: String) -> BTreeMap<&'static str, Stri
             }
             .to_owned(),
         ),
-    ])
+    ]);
+    if let Some(usher) = usher {
+        setting.insert("usher", said(usher.as_os_str(), &["--version"]));
+    }
+    setting
 }
 
 /// How busy the machine was over the last minutes, by whomever.

@@ -1,6 +1,7 @@
 //! What Usher does, beside what the API server can do at all. `benches/README.md` tells how to read it.
 
 mod audit;
+mod embedded;
 mod error;
 mod etcd;
 mod machine;
@@ -29,6 +30,8 @@ use report::Report;
 enum Command {
     /// The subnets spec's section 12, on a control plane of its own.
     Subnets(Box<subnets::Options>),
+    /// The embedded spec's section 13: starts, writes, reads, fan-out, memory; beside a real kube-apiserver.
+    Embedded(Box<embedded::Options>),
     /// The view without a cluster: bytes and microseconds per Subnet and claim.
     View {
         /// Subnets, and as many claims.
@@ -66,12 +69,12 @@ fn run(command: Command) -> Result<()> {
                     _ = tokio::signal::ctrl_c() => Err(Error::Wrong("interrupted".to_owned())),
                 }
             })?;
-            let myself = std::env::current_exe().map_err(Error::io("find this program"))?;
-            let json = options
-                .json
-                .clone()
-                .unwrap_or_else(|| myself.with_file_name("bench-subnets.json"));
-            finish(&report, json)
+            finish(&report, options.json.clone(), "bench-subnets.json")
+        }
+        Command::Embedded(options) if options.memory_case => embedded::memory_case(),
+        Command::Embedded(options) => {
+            let report = embedded::run(&options)?;
+            finish(&report, options.json.clone(), "bench-embedded.json")
         }
         Command::View { objects } => view::weigh(objects),
         Command::Map { live, case: Some(case) } => {
@@ -88,7 +91,10 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-fn finish(report: &Report, path: PathBuf) -> Result<()> {
+/// Prints a report, and writes it beside this program unless told where.
+fn finish(report: &Report, path: Option<PathBuf>, name: &str) -> Result<()> {
+    let myself = std::env::current_exe().map_err(Error::io("find this program"))?;
+    let path = path.unwrap_or_else(|| myself.with_file_name(name));
     println!("{}", report.table());
     let text = serde_json::to_string_pretty(report).unwrap_or_default();
     std::fs::write(&path, text + "\n").map_err(Error::at("write", &path))?;

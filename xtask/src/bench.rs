@@ -11,7 +11,7 @@ use crate::{paths, process};
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// For `usher-benches`: `subnets`, `view` or `map`, and their flags. `--help` lists them.
+    /// For `usher-benches`: `subnets`, `embedded`, `view` or `map`, and their flags. `--help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

@@ -180,7 +180,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
         rows.extend(map::rows(&figures));
         details.insert("map".to_owned(), json!(figures));
     }
-    let mut setting = machine::setting(&usher, load);
+    let mut setting = machine::setting(Some(&usher), load);
     let numbers = options.numbers();
     setting.insert("servers", versions);
     setting.insert(

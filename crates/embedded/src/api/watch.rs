@@ -84,9 +84,9 @@ impl WatchLines {
                 revision,
                 line,
             } => match line {
-                Some(line) if !is_first || !matches!(self.representation.shape, Shape::Table(_)) => {
+                Some(line) => {
                     let mut failed = None;
-                    let bytes = line.rendered(self.form(kind), || {
+                    let bytes = line.rendered(self.form(kind, is_first), || {
                         self.event(kind, &value, revision, is_first).unwrap_or_else(|fault| {
                             failed = Some(fault);
                             Bytes::new()
@@ -97,13 +97,13 @@ impl WatchLines {
                         None => Ok(bytes),
                     }
                 }
-                _ => self.event(kind, &value, revision, is_first),
+                None => self.event(kind, &value, revision, is_first),
             },
         }
     }
 
-    /// A number for what this watcher is shown of an event: kind, version, shape.
-    fn form(&self, kind: EventKind) -> u32 {
+    /// A number for what this watcher is shown of an event: kind, version, shape; of a Table, whether its columns are told.
+    fn form(&self, kind: EventKind, is_first: bool) -> u32 {
         let version = self
             .target
             .resource
@@ -123,7 +123,7 @@ impl WatchLines {
                     IncludeObject::Object => 2,
                 };
                 let version = u32::from(version == MetaVersion::V1Beta1);
-                3 + include + 3 * version
+                3 + include + 3 * version + 6 * u32::from(is_first)
             }
         };
         // The two views of an Event are two forms of one line.
