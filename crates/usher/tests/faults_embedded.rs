@@ -3,6 +3,10 @@
 //! (`support/plane.rs`). A20 and A26 are about what the API server decides for others (token and access reviews, scrapes):
 //! see `trigger` and `monitoring`. What kills an API server (`faults_server`) is `up_kill` here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "each of these is a program with a support of its own elsewhere, and so it is here"
+)]
 
 #[path = "faults_kill.rs"]
 mod faults_kill;
