@@ -294,10 +294,42 @@ pub(super) static OBJECT_META: LazyLock<Arc<Schema>> = LazyLock::new(|| {
 /// Built-in kinds have structs that are always there (their schemas say `default: {}`) and lists that are null before
 /// they are something; custom resources have nothing.
 pub(super) fn nothing(schema: &Schema) -> Value {
-    let mut empty = Value::Object(serde_json::Map::new());
-    if schema.name.is_some() {
-        // What an empty object of the type is written as; it cannot fail to be read.
-        let _ = crate::kinds::decode(schema, &mut empty);
+    fn zero(schema: &Schema, depth: usize) -> Value {
+        let mut map = serde_json::Map::new();
+        for (name, field) in &schema.properties {
+            let always = field
+                .default
+                .as_ref()
+                .is_some_and(|default| default.as_object().is_some_and(|map| map.is_empty()));
+            if always && depth < DEEPEST {
+                map.insert(name.to_string(), zero(field, depth + 1));
+            } else if schema.required.contains(name) && matches!(field.kind, Some(Type::Array | Type::Object)) {
+                map.insert(name.to_string(), Value::Null);
+            }
+        }
+        Value::Object(map)
     }
+    if schema.name.is_none() {
+        return Value::Object(serde_json::Map::new());
+    }
+    let mut empty = zero(schema, 0);
+    // And what an empty object of the type is written as; it cannot fail to be read.
+    let mut written = Value::Object(serde_json::Map::new());
+    let _ = crate::kinds::decode(schema, &mut written);
+    add_missing(&mut empty, written);
     empty
+}
+
+/// Adds what the one has and the other lacks.
+fn add_missing(into: &mut Value, from: Value) {
+    if let (Value::Object(into), Value::Object(from)) = (into, from) {
+        for (field, value) in from {
+            match into.get_mut(&field) {
+                Some(there) => add_missing(there, value),
+                None => {
+                    into.insert(field, value);
+                }
+            }
+        }
+    }
 }

@@ -20,6 +20,12 @@ impl Registry {
             let error = FieldError::not_supported(&Path::new("target.kind"), kind, &["Node", "<empty>"]);
             return Err(Fault::new(500, "", error.to_string()));
         }
+        let annotations = object::meta(binding).get("annotations").filter(|all| !all.is_null());
+        if let Some(all) = annotations
+            && !all.as_object().is_some_and(|all| all.values().all(Value::is_string))
+        {
+            return Err(Fault::bad_request("a binding's annotations are texts by their names"));
+        }
         let pods = Target {
             subresource: None,
             ..target.clone()

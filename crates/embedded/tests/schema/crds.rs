@@ -125,7 +125,7 @@ fn d6_a_crd_becomes_a_row() {
     assert_eq!(&*stable.selectable[0], "spec.a");
     assert_eq!(
         beta.deprecated.as_deref(),
-        Some("t.example.com/v1beta1 Thing is deprecated")
+        Some("t.example.com/v1beta1 Thing is deprecated; use t.example.com/v1 Thing")
     );
     let Columns::Custom(columns) = &beta.columns else {
         panic!("columns of its own");
