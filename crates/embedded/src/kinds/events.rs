@@ -43,7 +43,6 @@ pub static RULES: BuiltIn = BuiltIn {
     check,
     check_create,
     check_update,
-    name: NameRule::Subdomain,
     fields: FIELDS,
     ..CORE_RULES
 };
@@ -229,6 +228,17 @@ fn check(event: &Value) -> Vec<FieldError> {
 /// An event of before may be changed without being made new.
 fn check_create(event: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    // Names of older events may be anything that stands in a path.
+    let name = event
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    invalid(
+        &mut errors,
+        &Path::new("metadata.name"),
+        name,
+        names::dns_subdomain(name),
+    );
     let event = to_core(event);
     check_series(&mut errors, &event);
     if given(&event, "eventTime").is_none() {

@@ -106,6 +106,10 @@ pub fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
     }
+    // S8: the reference has no limit here, but a name must fit in a path.
+    if text.len() > 253 {
+        return vec!["must be no more than 253 characters".to_owned()];
+    }
     let contained = ["/", "%"].into_iter().filter(|part| text.contains(part));
     contained.map(|part| format!("may not contain '{part}'")).collect()
 }

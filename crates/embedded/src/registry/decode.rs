@@ -59,7 +59,7 @@ impl Registry {
                 (rules.default)(&mut value);
             }
             Rules::Custom => {
-                check_labels(&value)?;
+                check_meta_types(&value)?;
                 let mut findings = match text.filter(|_| asks) {
                     Some(text) => crate::api::duplicate_keys(&text),
                     None => Vec::new(),
@@ -167,21 +167,117 @@ fn check_type(target: &Target, parsed: &Parsed) -> Result<(), Fault> {
 }
 
 /// Metadata is the one part of a custom resource whose types the server knows by itself.
-fn check_labels(object: &Value) -> Result<(), String> {
-    for field in ["labels", "annotations"] {
-        let Some(map) = object::meta(object).get(field).filter(|map| !map.is_null()) else {
+fn check_meta_types(object: &Value) -> Result<(), String> {
+    match object.get("metadata") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Object(meta)) => check_types(meta, &META_TYPES, ""),
+        Some(other) => Err(mistyped(other, "", "v1.ObjectMeta")),
+    }
+}
+
+/// What a field of metadata holds.
+#[derive(Clone, Copy)]
+enum Holds {
+    Text,
+    Bool,
+    Integer,
+    /// Texts by name.
+    Texts,
+    /// A list of texts.
+    TextList,
+    Anything,
+    /// A list of objects, which Go calls so.
+    List(&'static [(&'static str, Holds)], &'static str),
+}
+
+const META_TYPES: [(&str, Holds); 15] = [
+    ("name", Holds::Text),
+    ("generateName", Holds::Text),
+    ("namespace", Holds::Text),
+    ("selfLink", Holds::Text),
+    ("uid", Holds::Text),
+    ("resourceVersion", Holds::Text),
+    ("generation", Holds::Integer),
+    ("creationTimestamp", Holds::Text),
+    ("deletionTimestamp", Holds::Text),
+    ("deletionGracePeriodSeconds", Holds::Integer),
+    ("labels", Holds::Texts),
+    ("annotations", Holds::Texts),
+    ("finalizers", Holds::TextList),
+    (
+        "ownerReferences",
+        Holds::List(
+            &[
+                ("apiVersion", Holds::Text),
+                ("kind", Holds::Text),
+                ("name", Holds::Text),
+                ("uid", Holds::Text),
+                ("controller", Holds::Bool),
+                ("blockOwnerDeletion", Holds::Bool),
+            ],
+            "v1.OwnerReference",
+        ),
+    ),
+    (
+        "managedFields",
+        Holds::List(
+            &[
+                ("manager", Holds::Text),
+                ("operation", Holds::Text),
+                ("apiVersion", Holds::Text),
+                ("time", Holds::Text),
+                ("fieldsType", Holds::Text),
+                ("fieldsV1", Holds::Anything),
+                ("subresource", Holds::Text),
+            ],
+            "v1.ManagedFieldsEntry",
+        ),
+    ),
+];
+
+fn mistyped(value: &Value, path: &str, wanted: &str) -> String {
+    format!(
+        "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata{path} of type {wanted}",
+        json_type(value)
+    )
+}
+
+fn check_types(map: &serde_json::Map<String, Value>, types: &[(&str, Holds)], place: &str) -> Result<(), String> {
+    for (field, holds) in types {
+        let Some(value) = map.get(*field).filter(|value| !value.is_null()) else {
             continue;
         };
-        let wrong = |kind: &str, path: &str, wanted: &str| {
-            Err(format!(
-                "json: cannot unmarshal {kind} into Go struct field ObjectMeta.metadata.{path} of type {wanted}"
-            ))
-        };
-        let Some(entries) = map.as_object() else {
-            return wrong(json_type(map), field, "map[string]string");
-        };
-        if let Some(value) = entries.values().find(|value| !value.is_string() && !value.is_null()) {
-            return wrong(json_type(value), field, "string");
+        let path = format!("{place}.{field}");
+        let wrong = |value: &Value, wanted: &str| Err(mistyped(value, &path, wanted));
+        let is_text = |value: &Value| value.is_string() || value.is_null();
+        match (holds, value) {
+            (Holds::Anything, _) | (Holds::Text, Value::String(_)) | (Holds::Bool, Value::Bool(_)) => {}
+            (Holds::Integer, Value::Number(number)) if number.is_i64() => {}
+            (Holds::Texts, Value::Object(entries)) => {
+                if let Some(value) = entries.values().find(|value| !is_text(value)) {
+                    return wrong(value, "string");
+                }
+            }
+            (Holds::TextList, Value::Array(items)) => {
+                if let Some(value) = items.iter().find(|value| !is_text(value)) {
+                    return wrong(value, "string");
+                }
+            }
+            (Holds::List(types, wanted), Value::Array(items)) => {
+                for item in items {
+                    match item {
+                        Value::Null => {}
+                        Value::Object(map) => check_types(map, types, &path)?,
+                        other => return wrong(other, wanted),
+                    }
+                }
+            }
+            (Holds::Text, other) => return wrong(other, "string"),
+            (Holds::Bool, other) => return wrong(other, "bool"),
+            (Holds::Integer, other) => return wrong(other, "int64"),
+            (Holds::Texts, other) => return wrong(other, "map[string]string"),
+            (Holds::TextList, other) => return wrong(other, "[]string"),
+            (Holds::List(_, wanted), other) => return wrong(other, &format!("[]{wanted}")),
         }
     }
     Ok(())

@@ -91,7 +91,11 @@ impl Registry {
         let changed = match patch {
             Patch::Apply { applied, force } => {
                 check_applied(target, applied)?;
-                let object = self.merge_applied(target, ask, live, applied, *force)?;
+                let mut object = self.merge_applied(target, ask, live, applied, *force)?;
+                // Defaults may depend on the name, which the path gives to a body without one.
+                if object::name(&object).is_empty() {
+                    object::meta_mut(&mut object).insert("name".to_owned(), target.name.clone().into());
+                }
                 let object = Self::decode(target, object.into(), &ask.lenient(), &mut Vec::new())?;
                 return Ok(Made {
                     object,
@@ -328,7 +332,14 @@ impl Registry {
         // The reference checks these in common and again for the kind, and says both.
         errors.extend(errors.clone());
         match target.resource.row.rules {
-            Rules::BuiltIn(rules) if target.is_status() => errors.extend((rules.check_status)(new, old)),
+            Rules::BuiltIn(rules) if target.is_status() => {
+                errors.extend(metadata::check_finalizers_of_kind(
+                    &target.resource.row.group,
+                    &meta(new),
+                    &Path::new("metadata"),
+                ));
+                errors.extend((rules.check_status)(new, old));
+            }
             Rules::BuiltIn(rules) => {
                 errors.extend(check_metadata(target, new, rules.name));
                 errors.extend(metadata::check_finalizers_of_kind(

@@ -271,7 +271,9 @@ pub fn object(corpus: &Corpus, seen: &Seen, dice: &mut Dice) -> Option<Sent> {
             .with_body("application/merge-patch+json", mutate::text(&object)),
         4 => {
             let current = seen.objects.iter().rev().find(|(at, _)| *at == place)?;
-            object["metadata"] = current.1["metadata"].clone();
+            if let Value::Object(map) = &mut object {
+                map.insert("metadata".to_owned(), current.1["metadata"].clone());
+            }
             Sent::new("PUT", &format!("{place}{subresource}")).with_body("application/json", mutate::text(&object))
         }
         _ => {

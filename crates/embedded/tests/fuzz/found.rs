@@ -180,3 +180,61 @@ fn aliases_of_aliases_are_refused_soon() {
         201
     );
 }
+
+#[test]
+fn metadata_of_custom_resources_is_of_the_right_types() {
+    let world = World::new();
+    let things = preserving(&world);
+    let thing = |metadata: Value| json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": metadata});
+    assert_eq!(ask(&world, "POST", things, &thing(json!({"name": "t"}))).0, 201);
+    for (field, wrong) in [
+        ("finalizers", json!([[["a"]]])),
+        ("finalizers", json!("a")),
+        ("ownerReferences", json!([1])),
+        (
+            "ownerReferences",
+            json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": 1}]),
+        ),
+        ("labels", json!([])),
+        ("annotations", json!({"a": {}})),
+        ("deletionGracePeriodSeconds", json!("1")),
+        ("generateName", json!(1)),
+        ("managedFields", json!([{"manager": 1}])),
+    ] {
+        let before = world.writes();
+        let mut metadata = json!({"name": "t"});
+        metadata[field] = wrong.clone();
+        for (method, path) in [("PATCH", format!("{things}/t")), ("POST", things.to_owned())] {
+            let (code, answer) = ask(&world, method, &path, &thing(metadata.clone()));
+            assert!(
+                matches!(code, 400 | 422) && world.writes() == before,
+                "{method} {field} {wrong}: {code} {answer}"
+            );
+        }
+    }
+}
+
+#[test]
+fn finalizers_are_checked_when_they_come_with_a_status() {
+    let world = World::new();
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    assert_eq!(ask(&world, "POST", claims, &claim).0, 201);
+    let wrong = json!({"metadata": {"finalizers": ["kubernet"]}});
+    assert_eq!(ask(&world, "PATCH", &format!("{claims}/c/status"), &wrong).0, 422);
+}
+
+/// Its label is its name, which only the path gave.
+#[test]
+fn a_namespace_that_is_applied_without_a_name_has_its_label() {
+    let world = World::new();
+    let apply = Sent::new("PATCH", "/api/v1/namespaces/n?fieldManager=a");
+    let body = r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": null}"#;
+    let got = send(&world, &apply.with_body("application/apply-patch+yaml", body));
+    let namespace: Value = serde_json::from_slice(&got.body).unwrap();
+    assert_eq!(
+        namespace["metadata"]["labels"]["kubernetes.io/metadata.name"], "n",
+        "{namespace}"
+    );
+}

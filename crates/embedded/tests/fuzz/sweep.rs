@@ -60,7 +60,7 @@ fn one(world: &World, served: &Served, item: &Value) -> Result<(), String> {
         None if !served.is_namespaced => String::new(),
         other => return Err(format!("{} {name} is in namespace {other:?}", served.plural)),
     };
-    let place = format!("{}{within}/{}/{name}", served.root, served.plural);
+    let place = format!("{}{within}/{}/{}", served.root, served.plural, escaped(name));
     let object = ask(world, &Sent::new("GET", &place))?;
     let mut listed = item.clone();
     listed["apiVersion"] = served.api_version.clone().into();
@@ -104,6 +104,19 @@ fn one(world: &World, served: &Served, item: &Value) -> Result<(), String> {
         return Err(told());
     }
     Ok(())
+}
+
+/// Some kinds' names may hold anything but a slash.
+fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let escape = |byte: u8| {
+        if plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    name.bytes().map(escape).collect()
 }
 
 fn ask(world: &World, sent: &Sent) -> Result<Value, String> {
