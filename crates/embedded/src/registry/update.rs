@@ -221,16 +221,20 @@ impl Registry {
         let is_going =
             object::is_deleting(old) && !object::has_finalizers(&new) && grace(old) == 0 && Self::may_go(target, &new);
         if !is_going && new == *old {
-            return Ok(Outcome::new(new, false, warnings));
+            return Ok(Outcome {
+                stored: Some((entry.value.clone(), entry.revision)),
+                ..Outcome::new(new, false, warnings)
+            });
         }
         if ask.dry_run {
             return Ok(Outcome::new(new, false, warnings));
         }
-        let change = if is_going {
-            Change::Delete
+        let stored = if is_going {
+            None
         } else {
-            Change::Put(Self::fitting_form(&target.resource, &mut new).map_err(Refused::Fault)?)
+            Some(Self::fitting_form(&target.resource, &mut new).map_err(Refused::Fault)?)
         };
+        let change = stored.clone().map_or(Change::Delete, Change::Put);
         let revision = self
             .commit(entry.key.clone(), Expect::Revision(entry.revision), change)
             .await?;
@@ -239,6 +243,7 @@ impl Registry {
         }
         Ok(Outcome {
             deleted: is_going,
+            stored: stored.map(|stored| (stored, revision)),
             ..Outcome::new(new, false, warnings)
         })
     }
@@ -296,7 +301,7 @@ impl Registry {
         if has_generation && !same_but(new, old, target.version.has_status) {
             generation += 1;
         }
-        let (old_meta, meta) = (object::meta(old).clone(), object::meta_mut(new));
+        let (old_meta, meta) = (object::meta(old), object::meta_mut(new));
         if generation > 0 {
             meta.insert("generation".to_owned(), generation.into());
         } else {
@@ -319,15 +324,16 @@ impl Registry {
     }
 
     fn check_update(target: &Target, new: &Value, old: &Value, warnings: &mut Vec<String>) -> Result<(), Fault> {
-        let meta = |object: &Value| object.get("metadata").cloned().unwrap_or(Value::Null);
-        let mut errors = metadata::check_metadata_update(&meta(new), &meta(old), &Path::new("metadata"));
+        let (meta, old_meta) = (new.get("metadata"), old.get("metadata"));
+        let (meta, old_meta) = (meta.unwrap_or(&Value::Null), old_meta.unwrap_or(&Value::Null));
+        let mut errors = metadata::check_metadata_update(meta, old_meta, &Path::new("metadata"));
         // The reference checks these in common and again for the kind, and says both.
         errors.extend(errors.clone());
         match target.resource.row.rules {
             Rules::BuiltIn(rules) if target.is_status() => errors.extend((rules.check_status)(new, old)),
             Rules::BuiltIn(rules) => {
                 errors.extend(check_metadata(target, new, rules.name));
-                errors.extend(metadata::check_built_in_finalizers(&meta(new), &Path::new("metadata")));
+                errors.extend(metadata::check_built_in_finalizers(meta, &Path::new("metadata")));
                 if target.is_definition() {
                     errors.extend(kinds::crd::check(new, Some(old)));
                 }
