@@ -8,6 +8,8 @@ use kube::client::Body;
 use usher_embedded::{ApiBody, Cluster, Options, Storage};
 
 use crate::error::{Error, Result};
+use crate::process;
+use crate::report::Row;
 
 /// Where ConfigMaps and Pods of the bench are.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -79,15 +81,30 @@ pub(crate) fn create_over_socket(path: &str, body: String) -> Result<Request<Bod
         .map_err(|why| Error::Wrong(format!("no request can be made for {path}: {why}")))
 }
 
-/// Does something `count` times by `workers` at once, and returns how often a second it was done. Each worker is given
-/// numbers that no other has.
-pub(crate) async fn rate<F, W>(workers: usize, count: usize, work: W) -> Result<f64>
+/// How fast something was done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rate {
+    pub(crate) per_second: f64,
+    /// Processor time of this process for each: what a machine that others use, too, does not spoil.
+    pub(crate) micros: f64,
+}
+
+/// The runs of a rate as a row, with the least processor time.
+pub(crate) fn row(measure: impl Into<String>, rates: &[Rate]) -> Row {
+    let least = rates.iter().map(|rate| rate.micros).fold(f64::INFINITY, f64::min);
+    Row::new(measure, "/s", rates.iter().map(|rate| rate.per_second).collect())
+        .note(format!("{least:.0} µs of processor time each"))
+}
+
+/// Does something `count` times by `workers` at once. Each worker is given numbers that no other has.
+pub(crate) async fn rate<F, W>(workers: usize, count: usize, work: W) -> Result<Rate>
 where
     W: Fn(usize, std::ops::Range<usize>) -> F,
     F: Future<Output = Result<()>> + Send + 'static,
 {
     let each = (count / workers).max(1);
-    let begun = std::time::Instant::now();
+    let cpu = || process::cpu_seconds(std::process::id());
+    let (begun, spent) = (std::time::Instant::now(), cpu());
     let mut tasks = tokio::task::JoinSet::new();
     for worker in 0..workers {
         tasks.spawn(work(worker, worker * each..(worker + 1) * each));
@@ -95,7 +112,11 @@ where
     while let Some(done) = tasks.join_next().await {
         done.map_err(|why| Error::Wrong(format!("a worker of the bench died: {why}")))??;
     }
-    Ok((each * workers) as f64 / begun.elapsed().as_secs_f64())
+    let done = (each * workers) as f64;
+    Ok(Rate {
+        per_second: done / begun.elapsed().as_secs_f64(),
+        micros: (cpu() - spent) * 1e6 / done,
+    })
 }
 
 /// On every core.

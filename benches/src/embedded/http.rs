@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use usher_embedded::{ListenOptions, Storage};
 
-use super::asks::{self, CONFIG_MAPS};
+use super::asks::{self, CONFIG_MAPS, Rate};
 use super::{Options, objects};
 use crate::error::{Error, Result};
 use crate::plane::Plane;
@@ -19,7 +19,7 @@ pub(crate) const CONNECTIONS: usize = 16;
 static NAMES: AtomicUsize = AtomicUsize::new(0);
 
 /// Creates per second of an embedded cluster in memory.
-pub(crate) fn embedded(count: usize) -> Result<f64> {
+pub(crate) fn embedded(count: usize) -> Result<Rate> {
     asks::runtime()?.block_on(async {
         let cluster = asks::cluster(Storage::Memory)?;
         let listening = cluster.listen(ListenOptions::default()).await;
@@ -37,8 +37,12 @@ pub(crate) fn beside(options: &Options, plane: &Plane) -> Result<Vec<Row>> {
     let count = options.requests / 4;
     asks::runtime()?.block_on(async { creates(&plane.kubeconfig(), 500).await })?;
     for _ in 0..options.runs.max(1) {
-        ours.push(embedded(count)?);
-        theirs.push(asks::runtime()?.block_on(creates(&plane.kubeconfig(), count))?);
+        ours.push(embedded(count)?.per_second);
+        theirs.push(
+            asks::runtime()?
+                .block_on(creates(&plane.kubeconfig(), count))?
+                .per_second,
+        );
     }
     let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
     let note = format!("{CONNECTIONS} connections, TLS, the same client, by turns");
@@ -49,7 +53,7 @@ pub(crate) fn beside(options: &Options, plane: &Plane) -> Result<Vec<Row>> {
     ])
 }
 
-async fn creates(kubeconfig: &Path, count: usize) -> Result<f64> {
+async fn creates(kubeconfig: &Path, count: usize) -> Result<Rate> {
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         clients.push(client(kubeconfig).await?);

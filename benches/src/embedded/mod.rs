@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::plane::Plane;
-use crate::report::{Report, Row};
+use crate::report::Report;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
@@ -83,7 +83,7 @@ impl Options {
     }
 
     /// Every run of a measure.
-    fn repeat(&self, measure: impl FnMut() -> Result<f64>) -> Result<Vec<f64>> {
+    fn repeat<T>(&self, measure: impl FnMut() -> Result<T>) -> Result<Vec<T>> {
         std::iter::repeat_with(measure).take(self.runs.max(1)).collect()
     }
 }
@@ -110,9 +110,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     if options.wants(Part::Http) {
         say("creates over HTTP");
         let rates = options.repeat(|| http::embedded(options.requests))?;
-        rows.push(
-            Row::new(format!("create, HTTP, {} connections", http::CONNECTIONS), "/s", rates).best_at_least(5_000.0),
-        );
+        let name = format!("create 2 KiB, HTTP, {} connections", http::CONNECTIONS);
+        rows.push(asks::row(name, &rates).best_at_least(5_000.0));
     }
     if options.wants(Part::Disk) {
         say("creates on disk");

@@ -16,8 +16,8 @@ pub(crate) fn config_map(name: &str) -> Value {
     })
 }
 
-/// A Pod whose stored JSON is about `bytes` long, of the shape that operators make: two containers, environment, mounts.
-pub(crate) fn pod(name: &str, bytes: usize) -> Value {
+/// A Pod whose JSON is about `bytes` long, of the shape that operators make: containers, environment, mounts.
+pub(crate) fn pod(name: &str, containers: &[&str], bytes: usize) -> Value {
     let environment: Vec<Value> = (0..8)
         .map(|n| json!({"name": format!("SETTING_{n}"), "value": format!("value-{n}")}))
         .collect();
@@ -36,7 +36,7 @@ pub(crate) fn pod(name: &str, bytes: usize) -> Value {
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": "bench", "part": "writes"}},
         "spec": {
-            "containers": [container("main"), container("beside")],
+            "containers": containers.iter().map(|name| container(name)).collect::<Vec<_>>(),
             "volumes": [{"name": "state", "emptyDir": {}}],
         },
     });
@@ -56,7 +56,7 @@ mod tests {
         let map = config_map("map-00001").to_string().len();
         assert!((1_950..=2_150).contains(&map), "{map}");
         for bytes in [2_048, 4_096] {
-            let pod = pod("pod-00001", bytes).to_string().len();
+            let pod = pod("pod-00001", &["main", "beside"], bytes).to_string().len();
             assert!(pod.abs_diff(bytes) < 100, "{pod} of {bytes}");
         }
     }

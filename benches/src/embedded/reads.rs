@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use usher_embedded::{Cluster, Storage};
 
-use super::asks::{self, CONFIG_MAPS};
+use super::asks::{self, CONFIG_MAPS, Rate};
 use super::{Options, objects};
 use crate::error::Result;
 use crate::report::Row;
@@ -18,7 +18,7 @@ pub(crate) fn rows(options: &Options) -> Result<Vec<Row>> {
     let gets = options.repeat(|| runtime.block_on(gets(&cluster, options.requests * 2)))?;
     let lists = options.repeat(|| runtime.block_on(list(&cluster)))?;
     Ok(vec![
-        Row::new("get 2 KiB, in process", "/s", gets).best_at_least(50_000.0),
+        asks::row("get 2 KiB, in process", &gets).best_at_least(50_000.0),
         Row::new(format!("list of {LISTED}, in process"), "ms", lists).best_at_most(5.0),
     ])
 }
@@ -32,7 +32,7 @@ async fn filled() -> Result<Cluster> {
     Ok(cluster)
 }
 
-async fn gets(cluster: &Cluster, count: usize) -> Result<f64> {
+async fn gets(cluster: &Cluster, count: usize) -> Result<Rate> {
     asks::rate(asks::cores(), count, |_, numbers| {
         let cluster = cluster.clone();
         async move {

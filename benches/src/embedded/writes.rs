@@ -3,7 +3,7 @@
 use usher_embedded::store::Durability;
 use usher_embedded::{Cluster, Storage};
 
-use super::asks::{self, CONFIG_MAPS, PODS};
+use super::asks::{self, CONFIG_MAPS, PODS, Rate};
 use super::{Options, objects, start};
 use crate::error::{Error, Result};
 use crate::report::Row;
@@ -18,7 +18,7 @@ fn config_map(n: usize) -> String {
 }
 
 fn pod(n: usize) -> String {
-    objects::pod(&format!("pod-{n:06}"), 2_048).to_string()
+    objects::pod(&format!("pod-{n:06}"), &["main", "beside"], 2_048).to_string()
 }
 
 pub(crate) fn in_process(options: &Options) -> Result<Vec<Row>> {
@@ -37,14 +37,10 @@ pub(crate) fn in_process(options: &Options) -> Result<Vec<Row>> {
     let map = applies(CONFIG_MAPS, config_map, "map-000000")?;
     let pod = applies(PODS, pod, "pod-000000")?;
     Ok(vec![
-        Row::new("create 2 KiB, in process", "/s", maps)
-            .best_at_least(20_000.0)
-            .note("ConfigMaps"),
-        Row::new("create 2 KiB Pod, in process", "/s", pods).note("defaults and rules of Pods"),
-        Row::new("apply without change", "/s", map)
-            .best_at_least(5_000.0)
-            .note("ConfigMap of 2 KiB"),
-        Row::new("apply without change, Pod", "/s", pod),
+        asks::row("create 2 KiB ConfigMap, in process", &maps).best_at_least(20_000.0),
+        asks::row("create 2 KiB Pod, in process", &pods),
+        asks::row("apply without change, ConfigMap", &map).best_at_least(5_000.0),
+        asks::row("apply without change, Pod", &pod),
     ])
 }
 
@@ -71,13 +67,13 @@ pub(crate) fn on_disk(options: &Options) -> Result<Vec<Row>> {
         rate
     })?;
     Ok(vec![
-        Row::new(format!("create 2 KiB, fsync, {WRITERS} writers"), "/s", rates).best_at_least(2_000.0),
+        asks::row(format!("create 2 KiB, fsync, {WRITERS} writers"), &rates).best_at_least(2_000.0),
         Row::new("commits per write", "", shares).best_at_most(0.25),
     ])
 }
 
 /// Creates per second.
-async fn create(cluster: &Cluster, workers: usize, count: usize, path: &'static str, make: Make) -> Result<f64> {
+async fn create(cluster: &Cluster, workers: usize, count: usize, path: &'static str, make: Make) -> Result<Rate> {
     // Made beforehand: the client's work is not the server's.
     let bodies: std::sync::Arc<[String]> = (0..count).map(make).collect();
     asks::rate(workers, count, |_, numbers| {
@@ -96,7 +92,7 @@ async fn create(cluster: &Cluster, workers: usize, count: usize, path: &'static 
 }
 
 /// Applies per second of what is there as it is.
-async fn apply(count: usize, path: &'static str, make: Make, name: &str) -> Result<f64> {
+async fn apply(count: usize, path: &'static str, make: Make, name: &str) -> Result<Rate> {
     let cluster = asks::cluster(Storage::Memory)?;
     let body = make(0);
     let path = format!("{path}/{name}");

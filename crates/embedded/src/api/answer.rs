@@ -175,9 +175,13 @@ impl Answer {
 fn written(value: &Value, format: Format) -> Vec<u8> {
     let text = match format {
         Format::Json => {
-            let mut text = value.to_string();
-            text.push('\n');
-            text
+            // Not by way of `Display`, which checks every piece for being text again.
+            let mut bytes = Vec::with_capacity(1024);
+            if serde_json::to_writer(&mut bytes, value).is_err() {
+                bytes = value.to_string().into_bytes();
+            }
+            bytes.push(b'\n');
+            return bytes;
         }
         Format::Pretty => serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string()) + "\n",
         Format::Yaml => serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string()),

@@ -32,6 +32,7 @@ use http_body::Body;
 pub use body::ApiBody;
 pub(crate) use body::summary as body_summary;
 pub(crate) use twice::keys as duplicate_keys;
+pub(crate) use twice::there_are_some as has_duplicate_keys;
 
 use crate::api::answer::Answer;
 pub(crate) use crate::api::documents::Documents;

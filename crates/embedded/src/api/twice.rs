@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 /// Findings such as `duplicate field "spec.replicas"`, in the order met. Empty if the text is not JSON.
 pub(crate) fn keys(json: &[u8]) -> Vec<String> {
@@ -16,6 +17,44 @@ pub(crate) fn keys(json: &[u8]) -> Vec<String> {
         found.clear();
     }
     found
+}
+
+/// Whether the text, from which the value was read, gives any key twice: then it has more colons than the value has
+/// fields.
+pub(crate) fn there_are_some(json: &[u8], value: &Value) -> bool {
+    colons(json) != fields(value)
+}
+
+/// The colons outside of strings.
+fn colons(json: &[u8]) -> usize {
+    let mut count = 0;
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b':' => count += 1,
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => {
+                            bytes.next();
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    count
+}
+
+fn fields(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => map.len() + map.values().map(fields).sum::<usize>(),
+        Value::Array(list) => list.iter().map(fields).sum(),
+        _ => 0,
+    }
 }
 
 struct Walk<'a> {
@@ -126,5 +165,27 @@ mod tests {
         );
         assert!(keys(br#"{"a":1,"b":1}"#).is_empty());
         assert!(keys(b"{").is_empty());
+    }
+
+    #[test]
+    fn o20_whether_a_key_is_given_twice_is_seen_without_a_walk() {
+        let some = |json: &str| there_are_some(json.as_bytes(), &serde_json::from_str(json).unwrap());
+        for json in [
+            r#"{"a":1,"b":{"c":[{"d":1,"d":2}]}}"#,
+            r#"{"a":{"x":1},"a":{"y":1}}"#,
+            r#"{"a\":":1,"a\":":2}"#,
+            r#"[{"":0,"":0}]"#,
+            r#"{"a":1,"\u0061":1}"#,
+        ] {
+            assert!(some(json), "{json}");
+        }
+        for json in [
+            r#"{"a":":","b:":{"c":["\"",":\\",{"d":null}]},"e":{}}"#,
+            r#"[]"#,
+            r#"":""#,
+            r#"{ "a" : [ 1 , 2 ] }"#,
+        ] {
+            assert!(!some(json), "{json}");
+        }
     }
 }

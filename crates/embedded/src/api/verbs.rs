@@ -22,6 +22,7 @@ use crate::registry::ask::{Ask, Outcome, Parsed, Target};
 use crate::registry::read::Listed;
 use crate::registry::{Patch, Registry, object};
 use crate::schema::jsonpath;
+use crate::store::{self, Revision};
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -115,11 +116,8 @@ impl Call<'_> {
         if !catalog.has_version(place.group, place.version) {
             return Err(documents::no_such_path());
         }
-        let is_ours = catalog
-            .iter()
-            .any(|resource| &*resource.row.group == place.group && !resource.is_custom());
         let nothing = || {
-            if is_ours {
+            if catalog.is_built_in(place.group) {
                 documents::nothing_there()
             } else {
                 documents::no_such_path()
@@ -194,10 +192,7 @@ impl Call<'_> {
         let asked = self.representation(true)?;
         let entry = self.registry().get(target, self.query.get("resourceVersion"))?;
         if asked.shape == Shape::Object && Registry::is_plain(&target.resource, &target.version.name, entry.revision) {
-            let mut bytes = Vec::with_capacity(entry.value.len() + 40);
-            entry.value.write_to(&mut bytes, entry.revision);
-            bytes.push(b'\n');
-            return Ok(Answer::json(200, bytes, asked.format));
+            return Ok(spliced(200, &entry.value, entry.revision, asked.format));
         }
         let object = self
             .registry()
@@ -556,6 +551,12 @@ impl Call<'_> {
         }
         let asked = self.representation(true)?;
         let warnings = outcome.warnings;
+        if let Some((value, revision)) = &outcome.stored
+            && asked.shape == Shape::Object
+            && Registry::is_plain(&target.resource, &target.version.name, *revision)
+        {
+            return Ok(spliced(code, value, *revision, asked.format).with_warnings(warnings));
+        }
         Ok(self
             .shaped(code, target, outcome.object, asked)?
             .with_warnings(warnings))
@@ -565,6 +566,14 @@ impl Call<'_> {
         let format: Format = self.representation(false)?.format;
         Ok(Answer::value(code, &outcome.object, format).with_warnings(outcome.warnings))
     }
+}
+
+/// An object as it is stored, with its revision.
+fn spliced(code: u16, value: &store::Value, revision: Revision, format: Format) -> Answer {
+    let mut bytes = Vec::with_capacity(value.len() + 48);
+    value.write_to(&mut bytes, revision);
+    bytes.push(b'\n');
+    Answer::json(code, bytes, format)
 }
 
 fn check_manager(manager: &str, options: &str) -> Result<(), Fault> {

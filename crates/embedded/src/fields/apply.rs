@@ -109,7 +109,7 @@ fn before_first_apply(request: &Apply<'_>, live: &Value) -> Managed {
     };
     let shape = Shape::Root(request.schema);
     let difference = compare(&nothing(request.schema), live, shape).without(&Set::of_fields(request.ignored));
-    own_changes(&mut managed, entry, &difference, request.now);
+    own_changes(&mut managed, entry, difference, request.now);
     managed
 }
 
@@ -168,7 +168,7 @@ fn structured(request: &Apply<'_>, live: &Value, mut managed: Managed, force: bo
     if !unchanged {
         own.time = Some(request.now);
     }
-    own.fields = own.fields.difference(never_owned());
+    own.fields = own.fields.less(never_owned());
     owners_change |= !difference.is_empty()
         || last.is_none_or(|last| last.fields != own.fields || last.api_version != own.api_version);
     if unchanged && !owners_change {

@@ -126,6 +126,33 @@ impl Set {
         Self { nodes }
     }
 
+    /// The union of two sets that nobody else needs: the fields of the one are not copied where the other has none.
+    #[must_use]
+    pub(super) fn joined(self, other: Self) -> Self {
+        if self.is_empty() {
+            return other;
+        }
+        if other.is_empty() {
+            return self;
+        }
+        self.union(&other)
+    }
+
+    /// The difference to a set, of one that nobody else needs: only what it loses is touched.
+    #[must_use]
+    pub(super) fn less(mut self, other: &Self) -> Self {
+        for gone in &other.nodes {
+            let Ok(at) = self.find(&gone.element) else { continue };
+            let Some(node) = self.nodes.get_mut(at) else { continue };
+            node.member &= !gone.member;
+            node.children = std::mem::take(&mut node.children).less(&gone.children);
+            if !node.member && node.children.is_empty() {
+                self.nodes.remove(at);
+            }
+        }
+        self
+    }
+
     /// What is in both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
@@ -262,4 +289,27 @@ fn take<'a>(nodes: &mut &'a [Node]) -> Option<&'a Node> {
     let (first, rest) = nodes.split_first()?;
     *nodes = rest;
     Some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_that_are_used_up_give_what_sets_that_are_kept_give() {
+        let sets = [
+            Set::new(),
+            Set::of_fields(&[&["a"], &["a", "b"], &["c", "d", "e"]]),
+            Set::of_fields(&[&["a"], &["c", "d"], &["c", "d", "e"], &["f"]]),
+            Set::of_fields(&[&["a", "b"], &["c"], &["c", "x"]]),
+        ];
+        for (left, right) in sets.iter().flat_map(|left| sets.iter().map(move |right| (left, right))) {
+            assert_eq!(left.clone().less(right), left.difference(right), "{left:?} {right:?}");
+            assert_eq!(
+                left.clone().joined(right.clone()),
+                left.union(right),
+                "{left:?} {right:?}"
+            );
+        }
+    }
 }

@@ -73,7 +73,7 @@ pub fn track(write: Track<'_>) {
         time: None,
         fields: Set::new(),
     };
-    own_changes(&mut managed, entry, &difference, write.now);
+    own_changes(&mut managed, entry, difference, write.now);
     managed.keep_few();
     set_managed_fields(write.new, managed.write());
     if let Some(old) = write.old {
@@ -103,8 +103,8 @@ fn base(live: Option<&Value>, sent: Option<&Value>) -> Managed {
 }
 
 /// Gives the changed fields to `entry`'s writer, takes them from all others, and removed fields from everybody.
-pub(super) fn own_changes(managed: &mut Managed, mut entry: Entry, difference: &Difference, now: Timestamp) {
-    let changed = difference.modified.union(&difference.added);
+pub(super) fn own_changes(managed: &mut Managed, mut entry: Entry, difference: Difference, now: Timestamp) {
+    let changed = difference.modified.joined(difference.added);
     for other in &mut managed.entries {
         other.fields = other.fields.difference(&changed).difference(&difference.removed);
     }
@@ -116,9 +116,9 @@ pub(super) fn own_changes(managed: &mut Managed, mut entry: Entry, difference: &
         entry.fields = own.fields.clone();
     }
     managed.entries.retain(|other| !other.fields.is_empty());
-    let gained = changed.difference(never_owned());
+    let gained = changed.less(never_owned());
     entry.time = if gained.is_empty() { time } else { Some(now) };
-    entry.fields = entry.fields.union(&gained);
+    entry.fields = entry.fields.joined(gained);
     if !entry.fields.is_empty() {
         managed.put(entry);
     }

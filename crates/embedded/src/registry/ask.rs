@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::fault::{Fault, Subject};
 use crate::registry::catalog::Resource;
 use crate::registry::row::Version;
-use crate::store::Key;
+use crate::store::{self, Key, Revision};
 
 /// What a request is about. The namespace is there if and only if the kind has one and the request named one.
 #[derive(Debug, Clone)]
@@ -134,6 +134,8 @@ pub enum FieldValidation {
 pub struct Outcome {
     /// In the request's version, with resourceVersion (unless a dry run created it).
     pub object: Value,
+    /// What was stored, and its revision: the same object, already written.
+    pub stored: Option<(store::Value, Revision)>,
     pub created: bool,
     /// The object is gone; the answer may be a `Status`.
     pub deleted: bool,

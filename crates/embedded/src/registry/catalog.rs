@@ -81,26 +81,25 @@ pub fn api_version(group: &str, version: &str) -> String {
 /// All kinds at one moment.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    /// By group and plural.
-    resources: BTreeMap<(Arc<str>, Arc<str>), Arc<Resource>>,
+    /// By group, then by plural.
+    groups: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Resource>>>,
 }
 
 /// Read once for each process.
-static BUILT_IN: LazyLock<Catalog> = LazyLock::new(|| Catalog {
-    resources: kinds::rows()
-        .into_iter()
-        .map(|row| {
-            let key = (row.group.clone(), row.plural.clone());
-            let resource = Resource {
-                row: Arc::new(row),
-                cel: Vec::new(),
-                shaped: 0,
-                definition: None,
-                closing: false,
-            };
-            (key, Arc::new(resource))
-        })
-        .collect(),
+static BUILT_IN: LazyLock<Catalog> = LazyLock::new(|| {
+    let mut catalog = Catalog {
+        groups: BTreeMap::new(),
+    };
+    for row in kinds::rows() {
+        catalog.put(Resource {
+            row: Arc::new(row),
+            cel: Vec::new(),
+            shaped: 0,
+            definition: None,
+            closing: false,
+        });
+    }
+    catalog
 });
 
 impl Catalog {
@@ -111,14 +110,13 @@ impl Catalog {
 
     #[must_use]
     pub fn find(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.resources.get(&(group.into(), plural.into()))
+        self.groups.get(group)?.get(plural)
     }
 
     /// By kind, as owner references and bodies name it.
     #[must_use]
     pub fn of_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        self.iter()
-            .find(|resource| &*resource.row.group == group && &*resource.row.kind == kind)
+        self.of_group(group).find(|resource| &*resource.row.kind == kind)
     }
 
     /// The rows, as discovery and OpenAPI take them.
@@ -128,27 +126,44 @@ impl Catalog {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.resources.values()
+        self.groups.values().flat_map(BTreeMap::values)
+    }
+
+    fn of_group(&self, group: &str) -> impl Iterator<Item = &Arc<Resource>> {
+        self.groups.get(group).into_iter().flat_map(BTreeMap::values)
     }
 
     #[must_use]
     pub fn has_version(&self, group: &str, version: &str) -> bool {
-        self.iter()
-            .any(|resource| &*resource.row.group == group && resource.version(version).is_some())
+        self.of_group(group).any(|resource| resource.version(version).is_some())
+    }
+
+    /// Whether a group has built-in kinds.
+    pub(crate) fn is_built_in(&self, group: &str) -> bool {
+        self.of_group(group).any(|resource| !resource.is_custom())
     }
 
     #[must_use]
     pub fn with(&self, resource: Resource) -> Self {
         let mut next = self.clone();
-        let key = (resource.row.group.clone(), resource.row.plural.clone());
-        next.resources.insert(key, Arc::new(resource));
+        next.put(resource);
         next
+    }
+
+    fn put(&mut self, resource: Resource) {
+        let (group, plural) = (resource.row.group.clone(), resource.row.plural.clone());
+        self.groups.entry(group).or_default().insert(plural, Arc::new(resource));
     }
 
     #[must_use]
     pub fn without(&self, group: &str, plural: &str) -> Self {
         let mut next = self.clone();
-        next.resources.remove(&(group.into(), plural.into()));
+        if let Some(kinds) = next.groups.get_mut(group) {
+            kinds.remove(plural);
+            if kinds.is_empty() {
+                next.groups.remove(group);
+            }
+        }
         next
     }
 }

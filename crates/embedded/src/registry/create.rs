@@ -57,10 +57,13 @@ impl Registry {
     ) -> Result<Outcome, Fault> {
         let mut tried = 0;
         loop {
+            // A name that was given out by chance may be taken: then the same is tried with another one.
+            let again = asked_name.is_empty().then(|| object.clone());
+            let mut admitted = object;
             if asked_name.is_empty() {
-                object::meta_mut(&mut object).insert("name".to_owned(), self.generated(base).into());
+                object::meta_mut(&mut admitted).insert("name".to_owned(), self.generated(base).into());
             }
-            let name = object::name(&object).to_owned();
+            let name = object::name(&admitted).to_owned();
             if target.resource.closing {
                 let why = "create not allowed while custom resource definition is terminating";
                 return Err(Fault::forbidden(&target.plural(), &name, why));
@@ -72,7 +75,6 @@ impl Registry {
                 old: None,
                 ask,
             };
-            let mut admitted = object.clone();
             // Held until the object is stored, so that nobody else is given its addresses.
             let _reserved = self.admit(&review, &mut admitted, warnings).await?;
             // A webhook may have named it otherwise.
@@ -89,20 +91,24 @@ impl Registry {
             }
             let stored = Self::fitting_form(&target.resource, &mut admitted)?;
             match self
-                .commit(target.key_of(&name), Expect::Revision(0), Change::Put(stored))
+                .commit(target.key_of(&name), Expect::Revision(0), Change::Put(stored.clone()))
                 .await
             {
                 Ok(revision) => {
                     object::meta_mut(&mut admitted).insert("resourceVersion".to_owned(), revision.to_string().into());
-                    return Ok(Outcome::new(admitted, true, warnings));
+                    return Ok(Outcome {
+                        stored: Some((stored, revision)),
+                        ..Outcome::new(admitted, true, warnings)
+                    });
                 }
                 Err(Refused::Fault(fault)) => return Err(fault),
                 Err(Refused::Moved) => {
                     let exists = Fault::already_exists(&target.plural(), &name);
                     tried += 1;
-                    if !asked_name.is_empty() {
-                        return Err(exists);
-                    }
+                    object = match again {
+                        Some(again) => again,
+                        None => return Err(exists),
+                    };
                     if tried >= NAMES_TRIED {
                         let mut fault = exists.retry_after(1);
                         fault.message = format!(
@@ -257,6 +263,7 @@ impl Outcome {
     pub(super) fn new(object: Value, created: bool, warnings: &mut Vec<String>) -> Self {
         Self {
             object,
+            stored: None,
             created,
             deleted: false,
             warnings: std::mem::take(warnings),

@@ -45,13 +45,18 @@ impl Registry {
             .and_then(Value::as_array)
             .is_some_and(Vec::is_empty);
         check_kind(target, &value)?;
+        // A second look at the text is worth its time only where it can find something.
         let asks = ask.validation != FieldValidation::Ignore;
+        let text = text.filter(|_| asks);
+        let has_twice = text
+            .as_ref()
+            .is_some_and(|text| crate::api::has_duplicate_keys(text, &value));
         let schema = &target.version.schema;
         let row = &target.resource.row;
         match row.rules {
             Rules::BuiltIn(rules) => {
                 let mut findings = kinds::decode(schema, &mut value)?;
-                if let Some(text) = text.filter(|_| asks) {
+                if let Some(text) = text.filter(|_| has_twice || !findings.is_empty()) {
                     // In the order of the text, and with what it gives twice.
                     findings = kinds::decode::findings(schema, &text);
                 }
@@ -60,7 +65,7 @@ impl Registry {
             }
             Rules::Custom => {
                 check_meta_types(&value)?;
-                let mut findings = match text.filter(|_| asks) {
+                let mut findings = match text.filter(|_| has_twice) {
                     Some(text) => crate::api::duplicate_keys(&text),
                     None => Vec::new(),
                 };

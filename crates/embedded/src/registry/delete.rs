@@ -125,6 +125,7 @@ impl Registry {
         let doom = self.doom(target, options, &old);
         let expect = Expect::Revision(entry.revision);
         let outcome = |object: Value, deleted: bool, warnings: Vec<String>| Outcome {
+            stored: None,
             object,
             created: false,
             deleted,

@@ -99,7 +99,11 @@ impl Registry {
         }
         let outcome = self.patch(target, ask, &Patch::Merge(change)).await?;
         let object = Self::scale_of(target, &outcome.object)?;
-        Ok(Outcome { object, ..outcome })
+        Ok(Outcome {
+            object,
+            stored: None,
+            ..outcome
+        })
     }
 
     /// PATCH of a `Scale`: the change is made to the view, then written through it.

@@ -232,13 +232,17 @@ impl Registry {
         }
         if !is_going && new == *old {
             self.settled(entry).await?;
-            return Ok(Outcome::new(new, false, warnings));
+            return Ok(Outcome {
+                stored: Some((entry.value.clone(), entry.revision)),
+                ..Outcome::new(new, false, warnings)
+            });
         }
-        let change = if is_going {
-            Change::Delete
+        let stored = if is_going {
+            None
         } else {
-            Change::Put(Self::fitting_form(&target.resource, &mut new).map_err(Refused::Fault)?)
+            Some(Self::fitting_form(&target.resource, &mut new).map_err(Refused::Fault)?)
         };
+        let change = stored.clone().map_or(Change::Delete, Change::Put);
         let revision = self
             .commit(entry.key.clone(), Expect::Revision(entry.revision), change)
             .await?;
@@ -247,6 +251,7 @@ impl Registry {
         }
         Ok(Outcome {
             deleted: is_going,
+            stored: stored.map(|stored| (stored, revision)),
             ..Outcome::new(new, false, warnings)
         })
     }
@@ -304,7 +309,7 @@ impl Registry {
         if has_generation && !same_but(new, old, target.version.has_status) {
             generation += 1;
         }
-        let (old_meta, meta) = (object::meta(old).clone(), object::meta_mut(new));
+        let (old_meta, meta) = (object::meta(old), object::meta_mut(new));
         if generation > 0 {
             meta.insert("generation".to_owned(), generation.into());
         } else {
@@ -327,15 +332,16 @@ impl Registry {
     }
 
     fn check_update(target: &Target, new: &Value, old: &Value, warnings: &mut Vec<String>) -> Result<(), Fault> {
-        let meta = |object: &Value| object.get("metadata").cloned().unwrap_or(Value::Null);
-        let mut errors = metadata::check_metadata_update(&meta(new), &meta(old), &Path::new("metadata"));
+        let (meta, old_meta) = (new.get("metadata"), old.get("metadata"));
+        let (meta, old_meta) = (meta.unwrap_or(&Value::Null), old_meta.unwrap_or(&Value::Null));
+        let mut errors = metadata::check_metadata_update(meta, old_meta, &Path::new("metadata"));
         // The reference checks these in common and again for the kind, and says both.
         errors.extend(errors.clone());
         match target.resource.row.rules {
             Rules::BuiltIn(rules) if target.is_status() => {
                 errors.extend(metadata::check_finalizers_of_kind(
                     &target.resource.row.group,
-                    &meta(new),
+                    meta,
                     &Path::new("metadata"),
                 ));
                 errors.extend((rules.check_status)(new, old));
@@ -344,7 +350,7 @@ impl Registry {
                 errors.extend(check_metadata(target, new, rules.name));
                 errors.extend(metadata::check_finalizers_of_kind(
                     &target.resource.row.group,
-                    &meta(new),
+                    meta,
                     &Path::new("metadata"),
                 ));
                 if target.is_definition() {
