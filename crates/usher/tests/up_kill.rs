@@ -42,7 +42,7 @@ async fn s6_after_kill_9_every_acknowledged_write_is_there_and_no_revision_is_us
         // A fault: some die while they start.
         if chance.between(0, 3) == 0 {
             let life = Life::start(home.path(), &[]);
-            tokio::time::sleep(Duration::from_millis(chance.between(0, 300))).await;
+            tokio::time::sleep(Duration::from_millis(chance.between(0, 300))).await; // edge: a random moment of its start
             life.kill();
         }
         let begun = Instant::now();
@@ -74,11 +74,11 @@ async fn s6_after_kill_9_every_acknowledged_write_is_there_and_no_revision_is_us
             writers.push(tokio::spawn(writer::write(client, number, slots, chance.fork())));
         }
         // The fault: a random moment.
-        tokio::time::sleep(Duration::from_millis(chance.between(30, 500))).await;
+        tokio::time::sleep(Duration::from_millis(chance.between(30, 500))).await; // edge: a random moment under load
         if chance.between(0, 3) == 0 {
             // Torn: it stands still while clients go on asking, and never goes on.
             life.signal(Signal::SIGSTOP);
-            tokio::time::sleep(Duration::from_millis(chance.between(1, 60))).await;
+            tokio::time::sleep(Duration::from_millis(chance.between(1, 60))).await; // edge: how long it stands still
         }
         life.kill();
         for writer in writers {

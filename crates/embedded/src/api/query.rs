@@ -192,10 +192,30 @@ impl Query {
     }
 }
 
-fn invalid(kind: &str, error: &FieldError) -> Fault {
+/// Options that break a rule. `kind` is theirs: `CreateOptions`, …
+pub(super) fn invalid(kind: &str, error: &FieldError) -> Fault {
     let subject = Subject {
         group: "meta.k8s.io".to_owned(),
         kind: kind.to_owned(),
     };
     Fault::invalid(&subject, "", std::slice::from_ref(error))
+}
+
+/// A `fieldManager` is short and can be printed.
+pub(super) fn check_manager(manager: &str, options: &str) -> Result<(), Fault> {
+    const MOST: usize = 128;
+    let path = Path::new("fieldManager");
+    if manager.len() > MOST {
+        return Err(invalid(options, &FieldError::too_long(&path, MOST)));
+    }
+    if let Some(letter) = manager.chars().find(|letter| letter.is_control()) {
+        let at = manager.find(letter).unwrap_or_default();
+        let error = FieldError::invalid(
+            &path,
+            manager,
+            format!("invalid character U+{:04X} (at position {at})", u32::from(letter)),
+        );
+        return Err(invalid(options, &error));
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::api::answer::Answer;
 use crate::api::body;
 use crate::api::negotiate::{Format, Representation, Shape, content_type, representation, unsupported};
-use crate::api::query::Query;
+use crate::api::query::{Query, check_manager, invalid};
 use crate::api::route::Place;
 use crate::api::table::{self, IncludeObject, ListMeta, Wanted};
 use crate::api::watch::WatchLines;
@@ -403,7 +403,7 @@ impl Call<'_> {
             self.check_apply()?;
         } else if !self.query.get("force").is_empty() {
             let error = FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch");
-            return Err(options_fault("PatchOptions", &error));
+            return Err(invalid("PatchOptions", &error));
         }
         let ask = self.ask("PatchOptions")?;
         let outcome = self.registry().patch(target, &ask, &patch).await?;
@@ -414,7 +414,7 @@ impl Call<'_> {
     fn check_apply(&self) -> Result<(), Fault> {
         if self.query.get("fieldManager").is_empty() {
             let error = FieldError::required(&Path::new("fieldManager"), "is required for apply patch");
-            return Err(options_fault("PatchOptions", &error));
+            return Err(invalid("PatchOptions", &error));
         }
         Ok(())
     }
@@ -574,30 +574,4 @@ fn spliced(code: u16, value: &store::Value, revision: Revision, format: Format) 
     value.write_to(&mut bytes, revision);
     bytes.push(b'\n');
     Answer::json(code, bytes, format)
-}
-
-fn check_manager(manager: &str, options: &str) -> Result<(), Fault> {
-    const MOST: usize = 128;
-    let path = Path::new("fieldManager");
-    if manager.len() > MOST {
-        return Err(options_fault(options, &FieldError::too_long(&path, MOST)));
-    }
-    if let Some(letter) = manager.chars().find(|letter| letter.is_control()) {
-        let at = manager.find(letter).unwrap_or_default();
-        let error = FieldError::invalid(
-            &path,
-            manager,
-            format!("invalid character U+{:04X} (at position {at})", u32::from(letter)),
-        );
-        return Err(options_fault(options, &error));
-    }
-    Ok(())
-}
-
-fn options_fault(kind: &str, error: &FieldError) -> Fault {
-    let subject = Subject {
-        group: "meta.k8s.io".to_owned(),
-        kind: kind.to_owned(),
-    };
-    Fault::invalid(&subject, "", std::slice::from_ref(error))
 }
