@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// A ConfigMap whose JSON is 2 KiB, as the spec's object is.
 pub(crate) fn config_map(name: &str) -> Value {
     let line = "0123456789abcdef".repeat(7);
-    let data: serde_json::Map<String, Value> = (0..14)
+    let data: serde_json::Map<String, Value> = (0..15)
         .map(|n| (format!("setting-{n:02}"), line.as_str().into()))
         .collect();
     json!({

@@ -38,6 +38,7 @@ pub mod fields;
 pub mod kinds;
 mod manual;
 pub mod registry;
+mod scalars;
 pub mod schema;
 mod security;
 pub mod serve;

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::checks::{
-    Errors, about_struct, at_most_100_percent, count_or_percent, go_struct, immutable, not_negative, percent,
-};
+use super::checks::{Errors, about_struct, at_most_100_percent, count_or_percent, go_struct, not_negative, percent};
 use super::pod::default_template;
 use super::reading::{at, default_if_empty, default_to, given, integer, object_mut, text};
-use super::workload::{check_collisions, check_counts, check_runs_always, check_template, workload_warnings};
+use super::workload::{
+    check_collisions, check_counts, check_runs_always, check_template, keeps_selector, workload_warnings,
+};
 use crate::fault::{FieldError, Path, Wrong};
 use crate::registry::row::BuiltIn;
 
@@ -21,16 +21,7 @@ pub static RULES: BuiltIn = BuiltIn {
         }
     },
     check,
-    check_update: |new, old| {
-        let mut errors = Vec::new();
-        immutable(
-            &mut errors,
-            &Path::new("spec.selector"),
-            at(new, "/spec/selector"),
-            at(old, "/spec/selector"),
-        );
-        errors
-    },
+    check_update: keeps_selector,
     check_status,
     warn: |deployment, old| workload_warnings(deployment, old),
     ..BuiltIn::PLAIN

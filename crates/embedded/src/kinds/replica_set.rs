@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::checks::{immutable, not_negative};
+use super::checks::not_negative;
 use super::pod::default_template;
 use super::reading::{at, default_to, integer, object_mut};
-use super::workload::{check_counts, check_runs_always, check_template, workload_warnings};
+use super::workload::{check_counts, check_runs_always, check_template, keeps_selector, workload_warnings};
 use crate::fault::{FieldError, Path};
 use crate::registry::row::BuiltIn;
 
@@ -17,16 +17,7 @@ pub static RULES: BuiltIn = BuiltIn {
         }
     },
     check,
-    check_update: |new, old| {
-        let mut errors = Vec::new();
-        immutable(
-            &mut errors,
-            &Path::new("spec.selector"),
-            at(new, "/spec/selector"),
-            at(old, "/spec/selector"),
-        );
-        errors
-    },
+    check_update: keeps_selector,
     check_status,
     warn: |set, old| workload_warnings(set, old),
     ..BuiltIn::PLAIN

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::checks::{Errors, not_negative};
+use super::checks::{Errors, immutable, not_negative};
 use super::names;
 use super::pod::{check_pod_template, template_warnings};
 use super::reading::{at, given, integer, text};
@@ -134,4 +134,16 @@ pub(super) fn check_collisions(errors: &mut Errors, new: &Value, old: &Value) {
             "cannot be decremented",
         ));
     }
+}
+
+/// What a workload's pods are found by cannot change.
+pub(super) fn keeps_selector(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    immutable(
+        &mut errors,
+        &Path::new("spec.selector"),
+        at(new, "/spec/selector"),
+        at(old, "/spec/selector"),
+    );
+    errors
 }

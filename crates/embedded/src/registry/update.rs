@@ -10,6 +10,7 @@ use crate::registry::ask::{Ask, Outcome, Parsed, Target};
 use crate::registry::create::{check_metadata, place};
 use crate::registry::row::{NameRule, Rules};
 use crate::registry::{Refused, Registry, TRIES, object};
+use crate::schema::metadata::{FIELDS, MANAGED_FIELDS, OWNER_FIELDS};
 use crate::store::{Change, Entry, Expect};
 
 /// What the reference says of a revision that is no longer the object's.
@@ -406,33 +407,6 @@ fn undecodable(patch: &Patch, changed: &Value, why: &str) -> Fault {
 
 /// An object's JSON with its metadata in the order in which the reference writes it.
 fn in_field_order(object: &Value) -> String {
-    const METADATA: &[&str] = &[
-        "name",
-        "generateName",
-        "namespace",
-        "selfLink",
-        "uid",
-        "resourceVersion",
-        "generation",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "labels",
-        "annotations",
-        "ownerReferences",
-        "finalizers",
-        "managedFields",
-    ];
-    const OWNER: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    const WRITER: &[&str] = &[
-        "manager",
-        "operation",
-        "apiVersion",
-        "time",
-        "fieldsType",
-        "fieldsV1",
-        "subresource",
-    ];
     /// The named fields first; `inner` writes what stands in one.
     fn written(value: &Value, order: &[&str], inner: impl Fn(&str, &Value) -> String) -> String {
         let Value::Object(map) = value else {
@@ -455,9 +429,9 @@ fn in_field_order(object: &Value) -> String {
         format!("[{}]", entries.join(","))
     };
     written(object, &[], |field, value| match field {
-        "metadata" => written(value, METADATA, |field, value| match field {
-            "ownerReferences" => entries(value, OWNER),
-            "managedFields" => entries(value, WRITER),
+        "metadata" => written(value, &FIELDS, |field, value| match field {
+            "ownerReferences" => entries(value, &OWNER_FIELDS),
+            "managedFields" => entries(value, &MANAGED_FIELDS),
             _ => value.to_string(),
         }),
         _ => value.to_string(),

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-const FIELDS: [&str; 15] = [
+/// In the order in which the reference writes them.
+pub(crate) const FIELDS: [&str; 15] = [
     "name",
     "generateName",
     "namespace",
@@ -20,9 +21,9 @@ const FIELDS: [&str; 15] = [
     "managedFields",
 ];
 
-const OWNER_FIELDS: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+pub(crate) const OWNER_FIELDS: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
 
-const MANAGED_FIELDS: [&str; 7] = [
+pub(crate) const MANAGED_FIELDS: [&str; 7] = [
     "manager",
     "operation",
     "apiVersion",

@@ -15,7 +15,7 @@ mod field_path;
 mod format;
 pub mod jsonpath;
 mod listtype;
-mod metadata;
+pub(crate) mod metadata;
 mod names;
 mod openapi;
 mod parse;

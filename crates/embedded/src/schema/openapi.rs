@@ -105,11 +105,11 @@ impl Schema {
     }
 
     /// The schema of a custom resource as it is published: with type, version and metadata at the root and in
-    /// embedded resources.
+    /// embedded resources. `words` are the texts of those three fields of a root.
     #[must_use]
-    pub fn to_openapi(&self) -> Value {
+    pub fn to_openapi(&self, words: [&str; 3]) -> Value {
         let mut root = self.to_json();
-        fill_in(self, &mut root, true);
+        fill_in(self, &mut root, Some(words));
         root
     }
 }
@@ -188,45 +188,48 @@ fn write_bounds(bounds: &Bounds, put: &mut dyn FnMut(&str, Value)) {
     }
 }
 
-fn fill_in(schema: &Schema, published: &mut Value, resource: bool) {
+fn fill_in(schema: &Schema, published: &mut Value, root: Option<[&str; 3]>) {
     let Value::Object(map) = published else {
         return;
     };
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
         for (name, schema) in &schema.properties {
             if let Some(published) = properties.get_mut(&**name) {
-                fill_in(schema, published, false);
+                fill_in(schema, published, None);
             }
         }
     }
     if let (Some(items), Some(published)) = (&schema.items, map.get_mut("items")) {
-        fill_in(items, published, false);
+        fill_in(items, published, None);
     }
     if let (Additional::Schema(entry), Some(published)) = (&schema.additional, map.get_mut("additionalProperties")) {
-        fill_in(entry, published, false);
+        fill_in(entry, published, None);
     }
-    if !(resource || schema.embedded_resource) {
+    let is_spelt_out = schema
+        .bounds
+        .as_ref()
+        .is_some_and(|bounds| !bounds.any_of.is_empty() || !bounds.all_of.is_empty());
+    if schema.int_or_string && !is_spelt_out {
+        map.insert("anyOf".to_owned(), json!([{"type": "integer"}, {"type": "string"}]));
+    }
+    if root.is_none() && !schema.embedded_resource {
         return;
     }
-    let words = if resource {
-        [API_VERSION, KIND]
-    } else {
-        [EMBEDDED_API_VERSION, EMBEDDED_KIND]
-    };
+    let [api_version, kind, metadata] = root.unwrap_or([EMBEDDED_API_VERSION, EMBEDDED_KIND, EMBEDDED_METADATA]);
     let properties = map.entry("properties").or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(properties) = properties {
-        for (name, words) in ["apiVersion", "kind"].into_iter().zip(words) {
-            properties.insert(name.to_owned(), json!({"description": words, "type": "string"}));
+        for (name, text) in [("apiVersion", api_version), ("kind", kind)] {
+            properties.insert(name.to_owned(), json!({"description": text, "type": "string"}));
         }
         properties.insert(
             "metadata".to_owned(),
             json!({
-                "description": METADATA,
+                "description": metadata,
                 "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}],
             }),
         );
     }
-    if !resource {
+    if root.is_none() {
         // What is embedded must say what it is; the root is known by its address.
         let required = map.entry("required").or_insert_with(|| json!([]));
         if let Value::Array(required) = required {
@@ -239,8 +242,7 @@ fn fill_in(schema: &Schema, published: &mut Value, resource: bool) {
     }
 }
 
-const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
-const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
-const METADATA: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+// An embedded resource's fields have texts of their own; clients are shown the reference's.
+const EMBEDDED_METADATA: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 const EMBEDDED_API_VERSION: &str = "apiVersion defines the versioned schema of this representation of an object. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
 const EMBEDDED_KIND: &str = "kind is a string value representing the type of this object. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";

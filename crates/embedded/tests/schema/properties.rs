@@ -199,7 +199,7 @@ proptest! {
             if let Ok(rules) = Rules::compile(&parsed) {
                 let _ = rules.check(&value, Some(&old));
             }
-            let _ = parsed.to_openapi();
+            let _ = usher_embedded::api::openapi::published(&parsed);
         }
         let mut definition = json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]}});
         crd::default_crd(&mut definition);

@@ -101,6 +101,12 @@ impl Documents {
     }
 }
 
+/// A custom resource's schema as its document has it.
+#[must_use]
+pub fn published(schema: &Schema) -> Value {
+    custom::kind(schema)
+}
+
 fn rows_of(rows: &[Arc<Row>], group: &str, version: &str) -> Vec<Arc<Row>> {
     let serves = |row: &Row| &*row.group == group && row.versions.iter().any(|v| v.served && &*v.name == version);
     let mut rows: Vec<Arc<Row>> = rows.iter().filter(|row| serves(row)).cloned().collect();
