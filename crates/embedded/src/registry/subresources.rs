@@ -15,6 +15,11 @@ impl Registry {
         if node.is_empty() {
             return Err(Fault::bad_request("a binding needs target.name, the node's name"));
         }
+        // The reference takes any, and the pod can never be changed again.
+        if let Some(wrong) = crate::kinds::names::dns_subdomain(node).into_iter().next() {
+            let error = FieldError::invalid(&Path::new("target.name"), node, wrong);
+            return Err(Fault::bad_request(error.to_string()));
+        }
         let kind = text("target.kind");
         if !matches!(kind, "" | "Node") {
             let error = FieldError::not_supported(&Path::new("target.kind"), kind, &["Node", "<empty>"]);

@@ -103,6 +103,8 @@ fn o11_a_dry_binding_binds_nothing_and_annotations_are_texts() {
     let before = world.writes();
     let (code, answer) = ask(&world, "POST", &format!("{pods}/p/binding?dryRun=All"), &binding);
     assert_eq!((code, world.writes()), (201, before), "{answer}");
+    let nowhere = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "A B"}});
+    assert_eq!(ask(&world, "POST", &format!("{pods}/p/binding"), &nowhere).0, 400);
     binding["metadata"]["annotations"] = json!({"a": 1});
     assert_eq!(ask(&world, "POST", &format!("{pods}/p/binding"), &binding).0, 400);
 }
