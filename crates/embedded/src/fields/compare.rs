@@ -27,9 +27,9 @@ impl Difference {
             return self;
         }
         Self {
-            removed: self.removed.without(ignored),
-            modified: self.modified.without(ignored),
-            added: self.added.without(ignored),
+            removed: self.removed.stripped(ignored),
+            modified: self.modified.stripped(ignored),
+            added: self.added.stripped(ignored),
         }
     }
 }
@@ -60,14 +60,16 @@ struct Branch {
 }
 
 impl Branch {
-    fn put(&mut self, element: &Element, branch: Branch) {
-        if branch.member || !branch.children.is_empty() {
-            self.children.put(Node {
-                element: element.clone(),
-                member: branch.member,
-                children: branch.children,
-            });
-        }
+    fn put(&mut self, element: Element, branch: Branch) {
+        self.children.put(Node {
+            element,
+            member: branch.member,
+            children: branch.children,
+        });
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.member && self.children.is_empty()
     }
 }
 
@@ -81,10 +83,23 @@ impl Branches {
         }
     }
 
-    fn below(&mut self, element: &Element, below: Self) {
-        self.removed.put(element, below.removed);
-        self.modified.put(element, below.modified);
-        self.added.put(element, below.added);
+    fn below(&mut self, element: Element, below: Self) {
+        // Nearly always it is in one of the three alone, which takes the element as it is.
+        let (removed, modified) = (!below.removed.is_empty(), !below.modified.is_empty());
+        let added = !below.added.is_empty();
+        if removed && (modified || added) {
+            self.removed.put(element.clone(), below.removed);
+        } else if removed {
+            return self.removed.put(element, below.removed);
+        }
+        if modified && added {
+            self.modified.put(element.clone(), below.modified);
+        } else if modified {
+            return self.modified.put(element, below.modified);
+        }
+        if added {
+            self.added.put(element, below.added);
+        }
     }
 }
 
@@ -137,7 +152,7 @@ fn by_form(
                     let mut below = Branches::default();
                     walk(old, new, field.shape, depth + 1, &mut below);
                     if !below.is_empty() {
-                        out.below(&Element::field(key), below);
+                        out.below(Element::field(key), below);
                     }
                 }
             };
@@ -167,7 +182,7 @@ impl Branches {
     fn is_empty(&self) -> bool {
         [&self.removed, &self.modified, &self.added]
             .into_iter()
-            .all(|branch| !branch.member && branch.children.is_empty())
+            .all(Branch::is_empty)
     }
 }
 
@@ -211,6 +226,6 @@ fn lists(list: List<'_>, old: Option<&Value>, new: Option<&Value>, shape: Shape<
                 &mut below,
             ),
         }
-        out.below(&element, below);
+        out.below(element, below);
     }
 }

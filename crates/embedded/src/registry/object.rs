@@ -132,7 +132,8 @@ pub(crate) fn encode(object: &Value) -> Result<store::Value, Fault> {
             "the object and what is kept about its fields are nested deeper than {DEEPEST} levels"
         )));
     }
-    let mut bytes = Vec::with_capacity(512);
+    // Most objects are smaller: growing costs more than giving back what is too much.
+    let mut bytes = Vec::with_capacity(4096);
     bytes.push(b'{');
     for field in ["apiVersion", "kind"] {
         put_key(&mut bytes, field);
@@ -147,17 +148,16 @@ pub(crate) fn encode(object: &Value) -> Result<store::Value, Fault> {
         meta(object).iter().filter(|(field, _)| *field != "resourceVersion"),
     )
     .map_err(wrong)?;
-    bytes.push(b'}');
-    let mut rest = Vec::new();
+    bytes.extend_from_slice(b"},");
     put_fields(
-        &mut rest,
+        &mut bytes,
         map.iter()
             .filter(|(field, _)| !matches!(field.as_str(), "apiVersion" | "kind" | "metadata")),
     )
     .map_err(wrong)?;
-    if !rest.is_empty() {
-        bytes.push(b',');
-        bytes.append(&mut rest);
+    // An object of nothing but metadata.
+    if bytes.last() == Some(&b',') {
+        bytes.pop();
     }
     bytes.push(b'}');
     store::Value::from_vec(bytes, splice).map_err(Fault::internal)
