@@ -35,6 +35,7 @@ pub mod controllers;
 mod dice;
 pub mod fault;
 pub mod fields;
+mod go;
 pub mod kinds;
 mod manual;
 pub mod registry;

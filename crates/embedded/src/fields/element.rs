@@ -119,7 +119,7 @@ pub(super) fn in_json(value: &Value) -> String {
         Some(number) if !value.is_i64() && number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0 => {
             format!("{number:.0}")
         }
-        _ => super::go::json(value),
+        _ => crate::go::json(value),
     }
 }
 

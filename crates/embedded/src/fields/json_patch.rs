@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Value};
 
-use super::go;
 use super::shape::DEEPEST;
 use crate::fault::Fault;
+use crate::go;
 
 /// S8.
 const MOST_OPERATIONS: usize = 10_000;

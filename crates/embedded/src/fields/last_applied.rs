@@ -54,7 +54,7 @@ pub(super) fn refresh(merged: &mut Value, applied: &Value) {
     let Some(Value::Object(annotations)) = merged.get_mut("metadata").and_then(|map| map.get_mut("annotations")) else {
         return;
     };
-    annotations.insert(ANNOTATION.to_owned(), format!("{}\n", super::go::json(&applied)).into());
+    annotations.insert(ANNOTATION.to_owned(), format!("{}\n", crate::go::json(&applied)).into());
     let bytes: usize = annotations
         .iter()
         .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::go;
 use super::set::Set;
+use crate::go;
 
 /// More Update entries than this are merged, oldest first.
 const MOST_UPDATERS: usize = 10;

@@ -126,13 +126,13 @@ fn scalar(value: &Value, shape: Shape<'_>) -> Option<String> {
     }
     Some(match (kind, format) {
         (Some(Type::Integer | Type::Number), _) => {
-            format!("expected numeric (int or float), got {}", super::go::type_name(value))
+            format!("expected numeric (int or float), got {}", crate::go::type_name(value))
         }
         (Some(Type::Boolean), _) => format!("expected boolean, got {}", in_go(value)),
         (Some(Type::String), None | Some("" | "byte")) => {
             format!(
                 "expected string, got &value.valueUnstructured{{Value:{}}}",
-                super::go::syntax(value)
+                crate::go::syntax(value)
             )
         }
         _ => format!("expected any scalar, got {}", in_go(value)),
@@ -141,5 +141,5 @@ fn scalar(value: &Value, shape: Shape<'_>) -> Option<String> {
 
 /// A value as Go prints a pointer to a struct around it.
 fn in_go(value: &Value) -> String {
-    format!("&{{{}}}", super::go::plain(value))
+    format!("&{{{}}}", crate::go::plain(value))
 }

@@ -202,7 +202,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn wrong_type(&self, go_type: &str, value: &Value) -> String {
-        self.unfit(json_name(value), go_type)
+        self.unfit(crate::go::json_kind(value), go_type)
     }
 
     fn unfit(&self, what: &str, go_type: &str) -> String {
@@ -269,17 +269,6 @@ fn bare(schema: &Schema) -> &'static str {
 /// For a definition that stands alone or in a list, where no field says its type.
 fn go_name(schema: &Schema) -> &'static str {
     schema.go_type.unwrap_or("v1.Object")
-}
-
-fn json_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Removes what is empty and adds what is always written.

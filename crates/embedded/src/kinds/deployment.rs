@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 use super::checks::{Errors, about_struct, at_most_100_percent, count_or_percent, go_struct, not_negative, percent};
 use super::pod::default_template;
 use super::reading::{at, default_if_empty, default_to, given, integer, object_mut, text};
-use super::workload::{
-    check_collisions, check_counts, check_runs_always, check_template, keeps_selector, workload_warnings,
-};
+use super::workload::{check_collisions, check_counts, check_replicated, keeps_selector, workload_warnings};
 use crate::fault::{FieldError, Path, Wrong};
 use crate::registry::row::BuiltIn;
 
@@ -50,16 +48,7 @@ fn check(deployment: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (spec, path) = (at(deployment, "/spec"), Path::new("spec"));
     not_negative(&mut errors, &path.field("replicas"), integer(spec, "replicas"));
-    let template = at(spec, "/template");
-    let before = errors.len();
-    check_template(&mut errors, spec, template, "deployment", &path);
-    let unread = errors
-        .iter()
-        .skip(before)
-        .any(|error| error.detail == "invalid label selector");
-    if !unread {
-        check_runs_always(&mut errors, template, "ReplicaSet", &path);
-    }
+    check_replicated(&mut errors, spec, &path);
     check_strategy(&mut errors, at(spec, "/strategy"), &path.field("strategy"));
     for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
         not_negative(&mut errors, &path.field(field), integer(spec, field));

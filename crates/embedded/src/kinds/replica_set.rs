@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::checks::not_negative;
 use super::pod::default_template;
 use super::reading::{at, default_to, integer, object_mut};
-use super::workload::{check_counts, check_runs_always, check_template, keeps_selector, workload_warnings};
+use super::workload::{check_counts, check_replicated, keeps_selector, workload_warnings};
 use crate::fault::{FieldError, Path};
 use crate::registry::row::BuiltIn;
 
@@ -36,17 +36,7 @@ fn check(set: &Value) -> Vec<FieldError> {
     for field in ["replicas", "minReadySeconds"] {
         not_negative(&mut errors, &path.field(field), integer(spec, field));
     }
-    let template = at(spec, "/template");
-    let before = errors.len();
-    // The reference calls this one a deployment, too.
-    check_template(&mut errors, spec, template, "deployment", &path);
-    let unread = errors
-        .iter()
-        .skip(before)
-        .any(|error| error.detail == "invalid label selector");
-    if !unread {
-        check_runs_always(&mut errors, template, "ReplicaSet", &path);
-    }
+    check_replicated(&mut errors, spec, &path);
     errors
 }
 

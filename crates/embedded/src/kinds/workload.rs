@@ -73,6 +73,20 @@ pub(super) fn workload_warnings(workload: &Value, old: Option<&Value>) -> Vec<St
     warnings
 }
 
+/// Rules on what the pods of ReplicaSets are made from. The reference calls both kinds deployments here.
+pub(super) fn check_replicated(errors: &mut Errors, spec: &Value, path: &Path) {
+    let template = at(spec, "/template");
+    let before = errors.len();
+    check_template(errors, spec, template, "deployment", path);
+    let unread = errors
+        .iter()
+        .skip(before)
+        .any(|error| error.detail == "invalid label selector");
+    if !unread {
+        check_runs_always(errors, template, "ReplicaSet", path);
+    }
+}
+
 /// Pods of a workload run until it is told otherwise. `owner` is named in the text.
 pub(super) fn check_runs_always(errors: &mut Errors, template: &Value, owner: &str, path: &Path) {
     let (spec, path) = (at(template, "/spec"), path.field("template").field("spec"));

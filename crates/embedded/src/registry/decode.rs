@@ -132,7 +132,7 @@ fn check_type(target: &Target, parsed: &Parsed) -> Result<(), Fault> {
         let kind = &target.resource.row.kind;
         return Err(Fault::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct",
-            json_type(body)
+            crate::go::json_kind(body)
         )));
     };
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -243,7 +243,7 @@ const META_TYPES: [(&str, Holds); 15] = [
 fn mistyped(value: &Value, path: &str, wanted: &str) -> String {
     format!(
         "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata{path} of type {wanted}",
-        json_type(value)
+        crate::go::json_kind(value)
     )
 }
 
@@ -286,15 +286,4 @@ fn check_types(map: &serde_json::Map<String, Value>, types: &[(&str, Holds)], pl
         }
     }
     Ok(())
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }

@@ -395,7 +395,7 @@ fn check_applied(target: &Target, applied: &Value) -> Result<(), Fault> {
 /// What a patch leads to is no object of the kind.
 fn undecodable(patch: &Patch, changed: &Value, why: &str) -> Fault {
     let shown = match patch {
-        Patch::Strategic(body) => fields::go_text(body),
+        Patch::Strategic(body) => crate::go::plain(body),
         _ => in_field_order(changed),
     };
     let subject = Subject {

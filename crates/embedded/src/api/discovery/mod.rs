@@ -269,7 +269,7 @@ fn resource(row: &Row) -> Value {
         "singularName": *row.singular,
         "namespaced": row.namespaced,
         "kind": *row.kind,
-        "verbs": verbs(row),
+        "verbs": row.verbs,
     });
     if let Some(body) = body.as_object_mut() {
         insert_names(body, row);
@@ -302,7 +302,7 @@ fn aggregated_resource(row: &Row, version: &Version) -> Value {
         "responseKind": ResponseKind::Own.body(row, version),
         "scope": if row.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": *row.singular,
-        "verbs": verbs(row),
+        "verbs": row.verbs,
     });
     let subresources: Vec<Value> = subresources(row, version)
         .into_iter()
@@ -317,24 +317,6 @@ fn aggregated_resource(row: &Row, version: &Version) -> Value {
         }
     }
     body
-}
-
-/// The reference lists a custom resource's verbs in another order than a built-in one's.
-fn verbs(row: &Row) -> Vec<&'static str> {
-    const CUSTOM: [&str; 8] = [
-        "delete",
-        "deletecollection",
-        "get",
-        "list",
-        "patch",
-        "create",
-        "update",
-        "watch",
-    ];
-    match row.rules {
-        Rules::BuiltIn(_) => row.verbs.to_vec(),
-        Rules::Custom => CUSTOM.into_iter().filter(|verb| row.verbs.contains(verb)).collect(),
-    }
 }
 
 /// A hash that changes when objects are stored in another version. Only what is stored has one; a custom resource that

@@ -141,14 +141,5 @@ fn write_json(value: &Value, out: &mut String) {
 }
 
 fn write_text(text: &str, out: &mut String) {
-    for character in Value::from(text).to_string().chars() {
-        match character {
-            '<' => out.push_str("\\u003c"),
-            '>' => out.push_str("\\u003e"),
-            '&' => out.push_str("\\u0026"),
-            '\u{2028}' => out.push_str("\\u2028"),
-            '\u{2029}' => out.push_str("\\u2029"),
-            other => out.push(other),
-        }
-    }
+    crate::go::escape(&Value::from(text).to_string(), out);
 }

@@ -6,7 +6,7 @@ use super::{
     BAD_ORDER, Bad, DIRECTIVE, ELEMENT_ORDER, Meta, after_prefix, bad_directive, maps, meta, no_key,
     without_directives, wrong_type,
 };
-use crate::fields::go;
+use crate::go;
 use crate::schema::Schema;
 
 const MAP: &str = "map[string]interface {}";

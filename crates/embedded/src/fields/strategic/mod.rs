@@ -6,9 +6,9 @@ mod lists;
 
 use serde_json::{Map, Value};
 
-use super::go;
 use super::shape::{DEEPEST, OBJECT_META};
 use crate::fault::Fault;
+use crate::go;
 use crate::schema::Schema;
 
 const DIRECTIVE: &str = "$patch";

@@ -9,6 +9,7 @@ use crate::fault::{FieldError, Path};
 use crate::registry::row::{Columns, CustomColumn, Row, Rules, ScalePaths, Version};
 use crate::schema::Schema;
 
+/// As discovery shows them: in another order than those of a built-in kind.
 const VERBS: [&str; 8] = [
     "delete",
     "deletecollection",

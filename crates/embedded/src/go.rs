@@ -13,7 +13,7 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-pub(super) fn plain_map(map: &Map<String, Value>) -> String {
+pub(crate) fn plain_map(map: &Map<String, Value>) -> String {
     let fields: Vec<String> = map
         .iter()
         .map(|(key, value)| format!("{key}:{}", plain(value)))
@@ -22,7 +22,7 @@ pub(super) fn plain_map(map: &Map<String, Value>) -> String {
 }
 
 /// The type a value has after decoding.
-pub(super) fn type_name(value: &Value) -> &'static str {
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
         Value::Bool(_) => "bool",
@@ -35,7 +35,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
 }
 
 /// What the JSON decoder calls a value it did not expect.
-pub(super) fn json_kind(value: &Value) -> &'static str {
+pub(crate) fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -47,7 +47,7 @@ pub(super) fn json_kind(value: &Value) -> &'static str {
 }
 
 /// A value as Go source.
-pub(super) fn syntax(value: &Value) -> String {
+pub(crate) fn syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::String(text) => crate::fault::quote(text),
@@ -69,13 +69,19 @@ pub(super) fn syntax(value: &Value) -> String {
 }
 
 /// JSON as Go's encoder writes it: what HTML could take for its own is escaped.
-pub(super) fn json(value: &Value) -> String {
+pub(crate) fn json(value: &Value) -> String {
     let text = value.to_string();
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
         return text;
     }
     let mut out = String::with_capacity(text.len() + 16);
-    for letter in text.chars() {
+    escape(&text, &mut out);
+    out
+}
+
+/// JSON as Go writes it: what browsers could take for markup is escaped.
+pub(crate) fn escape(json: &str, out: &mut String) {
+    for letter in json.chars() {
         match letter {
             '<' => out.push_str("\\u003c"),
             '>' => out.push_str("\\u003e"),
@@ -85,5 +91,4 @@ pub(super) fn json(value: &Value) -> String {
             other => out.push(other),
         }
     }
-    out
 }
