@@ -53,12 +53,6 @@ pub(crate) struct Args {
     /// Adds context `usher` to this kubeconfig, and touches nothing else in it.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     kubeconfig: Option<PathBuf>,
-    /// For tests: reads are in the audit log too.
-    #[arg(long, hide = true)]
-    audit_reads: bool,
-    /// For tests: how large the audit log may grow before the next is begun.
-    #[arg(long, hide = true, default_value_t = 10, value_name = "MEGABYTES")]
-    audit_megabytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -88,10 +82,7 @@ impl Args {
     fn options(&self) -> Result<Options, Failed> {
         Ok(Options {
             storage: self.storage()?,
-            audit: Some(AuditOptions {
-                reads: self.audit_reads,
-                file_bytes: self.audit_megabytes.max(1) * 1024 * 1024,
-            }),
+            audit: Some(AuditOptions::default()),
             ..Options::default()
         })
     }
