@@ -105,7 +105,10 @@ async fn confirm(hands: &impl Hands, subnet: &SubnetRecord, ground: &Ground) -> 
         Ground::Pool(pool) => hands.get(POOLS, pool).await,
         Ground::PoolClaim(claim) => hands.get(POOL_CLAIMS, claim).await,
     };
-    let answer = asked.as_ref().ok().map(|object| object.as_ref().and_then(|object| standing(ground, object)));
+    let answer = asked
+        .as_ref()
+        .ok()
+        .map(|object| object.as_ref().and_then(|object| standing(ground, object)));
     let waiting = hands.view(|view| waiting(view, subnet, ground));
     let now = hands.now();
     note(hands, waiting, |answers| answers.answer(ground, sent, answer, now));
