@@ -27,8 +27,9 @@ pub async fn step(hands: &impl Hands, claim: &PoolClaimRecord, step: &PoolClaimS
         PoolClaimStep::DropInternalClaimFinalizer { claim } => drop_finalizer(hands, CLAIMS, claim).await,
         PoolClaimStep::DropFinalizer => {
             // Another operator may have made one that this view does not show yet. Of the Subnets, one that was there
-            // before the deletion mark; the others are never committed (see `plan::footing`).
-            for kind in [POOLS, CLAIMS, SUBNETS] {
+            // before the deletion mark; the others are never committed (see `plan::footing`). The pools last: one that somebody
+            // creates after that is never Held, for its holder is gone, and goes as an orphan.
+            for kind in [SUBNETS, CLAIMS, POOLS] {
                 let objects = hands.list(kind, claim.meta.key.namespace()).await?;
                 let keeps = |object: &&DynamicObject| match kind {
                     SUBNETS => holds(object, &claim.meta.uid),
