@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
-use usher_engine::{ObjectKey, Uid};
+use usher_engine::Uid;
 
 use crate::plan::claim::Loss;
-use crate::plan::holder::Footing;
+use crate::plan::footing::{Footing, Ground};
 
 /// Answers of one kind that are remembered.
 const KEPT: usize = 10_000;
@@ -43,12 +43,12 @@ impl<K: Ord + Clone, V> Bounded<K, V> {
     }
 }
 
-/// What was asked about a child pool, and what came of it (R25).
+/// What was asked about a ground, and what came of it (R25, R44).
 #[derive(Debug, Clone, PartialEq)]
-struct PoolAnswer {
+struct GroundAnswer {
     /// The view's event count when the answered question was sent.
     sent: u64,
-    /// Uid of the pool that was found Held and alive; `None`: there was none.
+    /// Uid of the ground that was found standing; `None`: there was none.
     stands: Option<Uid>,
     at: Timestamp,
 }
@@ -59,8 +59,8 @@ pub struct Answers {
     gone: Bounded<Uid, ()>,
     held: Bounded<Uid, Uid>,
     lost: Bounded<Uid, Loss>,
-    pools: Bounded<ObjectKey, PoolAnswer>,
-    asking: Bounded<ObjectKey, (u64, Timestamp)>,
+    grounds: Bounded<Ground, GroundAnswer>,
+    asking: Bounded<Ground, (u64, Timestamp)>,
     adopted_at: Option<Timestamp>,
 }
 
@@ -95,33 +95,34 @@ impl Answers {
         self.lost.entries.get(claim)
     }
 
-    /// A question about a child pool goes out, when the view has taken in `seen` events.
-    pub fn ask_pool(&mut self, pool: ObjectKey, seen: u64, now: Timestamp) {
-        self.asking.insert(pool, (seen, now));
+    /// A question about a ground goes out, when the view has taken in `seen` events.
+    pub fn ask(&mut self, ground: Ground, seen: u64, now: Timestamp) {
+        self.asking.insert(ground, (seen, now));
     }
 
-    /// Its answer: the uid of a pool that stands, or that there is none. `None`: no answer came.
-    pub fn answer_pool(&mut self, pool: &ObjectKey, sent: u64, answer: Option<Option<Uid>>, now: Timestamp) {
-        if self.asking.entries.get(pool).is_some_and(|(asked, _)| *asked == sent) {
-            self.asking.insert(pool.clone(), (0, Timestamp::MIN));
+    /// Its answer: the uid of a ground that stands, or that there is none. `None`: no answer came.
+    pub fn answer(&mut self, ground: &Ground, sent: u64, answer: Option<Option<Uid>>, now: Timestamp) {
+        if self.asking.entries.get(ground).is_some_and(|(asked, _)| *asked == sent) {
+            self.asking.insert(ground.clone(), (0, Timestamp::MIN));
         }
-        let newer = self.pools.entries.get(pool).is_none_or(|known| known.sent <= sent);
+        let newer = self.grounds.entries.get(ground).is_none_or(|known| known.sent <= sent);
         if let Some(stands) = answer.filter(|_| newer) {
-            self.pools.insert(pool.clone(), PoolAnswer { sent, stands, at: now });
+            self.grounds
+                .insert(ground.clone(), GroundAnswer { sent, stands, at: now });
         }
     }
 
-    /// What is known of a child pool, for a Subnet whose version came with event `changed` (R25): only a question that
+    /// What is known of a ground of this uid, for a Subnet whose version came with event `changed`: only a question that
     /// went out after that counts.
-    pub fn footing(&self, pool: &ObjectKey, uid: &Uid, changed: u64) -> Footing {
-        let answer = self.pools.entries.get(pool).filter(|answer| answer.sent >= changed);
+    pub fn footing(&self, ground: &Ground, uid: &Uid, changed: u64) -> Footing {
+        let answer = self.grounds.entries.get(ground).filter(|answer| answer.sent >= changed);
         if let Some(answer) = answer {
             return match answer.stands.as_ref() == Some(uid) {
                 true => Footing::Confirmed,
                 false => Footing::Denied { at: answer.at },
             };
         }
-        match self.asking.entries.get(pool) {
+        match self.asking.entries.get(ground) {
             Some((sent, at)) if *sent >= changed && *sent > 0 => Footing::Asked { at: *at },
             _ => Footing::Unconfirmed,
         }
@@ -140,24 +141,38 @@ impl Answers {
 
 #[cfg(test)]
 mod tests {
+    use usher_engine::ObjectKey;
+
     use super::*;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }
 
+    fn pool(name: &str) -> Ground {
+        Ground::Pool(ObjectKey::new("ns", name).unwrap())
+    }
+
+    #[test]
+    fn a_pool_and_a_pool_claim_of_one_name_are_two_grounds() {
+        let mut answers = Answers::default();
+        answers.answer(&pool("p"), 7, Some(Some("u".into())), at(0));
+        let claim = Ground::PoolClaim(ObjectKey::new("ns", "p").unwrap());
+        assert_eq!(answers.footing(&claim, &"u".into(), 5), Footing::Unconfirmed);
+    }
+
     #[test]
     fn only_a_question_sent_after_the_subnet_was_seen_confirms_its_pool_r25() {
-        let (pool, mut answers) = (ObjectKey::new("ns", "p").unwrap(), Answers::default());
+        let (pool, mut answers) = (pool("p"), Answers::default());
         assert_eq!(answers.footing(&pool, &"u".into(), 5), Footing::Unconfirmed);
-        answers.ask_pool(pool.clone(), 7, at(0));
+        answers.ask(pool.clone(), 7, at(0));
         assert_eq!(answers.footing(&pool, &"u".into(), 5), Footing::Asked { at: at(0) });
         assert_eq!(
             answers.footing(&pool, &"u".into(), 8),
             Footing::Unconfirmed,
             "seen after the question"
         );
-        answers.answer_pool(&pool, 7, Some(Some("u".into())), at(1));
+        answers.answer(&pool, 7, Some(Some("u".into())), at(1));
         assert_eq!(answers.footing(&pool, &"u".into(), 7), Footing::Confirmed);
         assert_eq!(
             answers.footing(&pool, &"another".into(), 7),
@@ -168,13 +183,13 @@ mod tests {
 
     #[test]
     fn an_older_answer_does_not_replace_a_newer_one_and_none_is_no_answer() {
-        let (pool, mut answers) = (ObjectKey::new("ns", "p").unwrap(), Answers::default());
-        answers.ask_pool(pool.clone(), 9, at(0));
-        answers.answer_pool(&pool, 9, Some(None), at(0));
-        answers.answer_pool(&pool, 3, Some(Some("u".into())), at(0));
+        let (pool, mut answers) = (pool("p"), Answers::default());
+        answers.ask(pool.clone(), 9, at(0));
+        answers.answer(&pool, 9, Some(None), at(0));
+        answers.answer(&pool, 3, Some(Some("u".into())), at(0));
         assert_eq!(answers.footing(&pool, &"u".into(), 2), Footing::Denied { at: at(0) });
-        answers.ask_pool(pool.clone(), 11, at(1));
-        answers.answer_pool(&pool, 11, None, at(2));
+        answers.ask(pool.clone(), 11, at(1));
+        answers.answer(&pool, 11, None, at(2));
         assert_eq!(
             answers.footing(&pool, &"u".into(), 10),
             Footing::Unconfirmed,

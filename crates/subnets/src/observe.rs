@@ -8,7 +8,7 @@ use usher_operator::view::View;
 use crate::answers::Answers;
 use crate::ledger::{Account, Ledger};
 use crate::plan::claim::ClaimView;
-use crate::plan::holder::Footing;
+use crate::plan::footing::{Footing, Ground, keeps_pool_claim};
 use crate::plan::pool::{Limits, PoolView};
 use crate::plan::pool_claim::PoolClaimView;
 use crate::plan::subnet::{Owners, Rival, SubnetView, named_by_claim, uses};
@@ -242,7 +242,7 @@ pub fn subnet<'v>(view: &'v View, subnet: &'v SubnetRecord) -> SubnetView<'v> {
             .collect()
     });
     SubnetView {
-        footing: footing(view, subnet, pool.as_ref()),
+        grounds: grounds(view, subnet, pool.as_ref(), claim),
         pool,
         claim,
         shared: live_owners(view, subnet)
@@ -292,18 +292,32 @@ fn claim_of<'v>(view: &'v View, subnet: &SubnetRecord) -> Option<&'v ClaimRecord
     live_claim(view, &subnet.meta.key.sibling(name)?, uid)
 }
 
-/// R25: what was asked about the child pool since this version of the Subnet was seen.
-fn footing(view: &View, subnet: &SubnetRecord, pool: Option<&Standing<'_>>) -> Footing {
-    let Some(pool) = pool.map(|standing| standing.pool).filter(|pool| pool.is_child()) else {
-        return Footing::Root;
-    };
-    let changed = view
-        .entry::<SubnetRecord>(&subnet.meta.key)
-        .map_or(u64::MAX, |entry| entry.changed);
-    match view.derived::<Answers>() {
-        Some(answers) => answers.footing(&pool.meta.key, &pool.meta.uid, changed),
+/// What a Subnet stands on, and what was asked about that since this version of it was seen (R25, R44).
+fn grounds(
+    view: &View,
+    subnet: &SubnetRecord,
+    pool: Option<&Standing<'_>>,
+    claim: Option<&ClaimRecord>,
+) -> Vec<(Ground, Footing)> {
+    let child = pool.map(|standing| standing.pool).filter(|pool| pool.is_child());
+    let child = child.map(|pool| (Ground::Pool(pool.meta.key.clone()), &pool.meta.uid));
+    let pool_claim = claim.and_then(|claim| {
+        let Owner { name, uid, .. } = claim.owner()?;
+        Some((Ground::PoolClaim(claim.meta.key.sibling(name)?), uid))
+    });
+    let entry = view.entry::<SubnetRecord>(&subnet.meta.key);
+    let changed = entry.map_or(u64::MAX, |entry| entry.changed);
+    let known = |ground: &Ground, uid: &Uid| match view.derived::<Answers>() {
+        Some(answers) => answers.footing(ground, uid, changed),
         None => Footing::Unconfirmed,
-    }
+    };
+    let grounds = child.into_iter().chain(pool_claim);
+    grounds
+        .map(|(ground, uid)| {
+            let footing = known(&ground, uid);
+            (ground, footing)
+        })
+        .collect()
 }
 
 /// Whether those a Subnet belongs to are gone: claims, and the child pool of a holder. Absence from the view is proof only
@@ -374,18 +388,22 @@ pub fn pool_claim<'v>(view: &'v View, claim: &'v PoolClaimRecord) -> PoolClaimVi
         let subnets = view.by::<SubnetRecord>(BY_POOL, namespace, pool.meta.key.name().into());
         subnets.filter(|subnet| !subnet.withdrawn()).count()
     };
+    let holders = || {
+        let holders = ledger(view).map(|ledger| ledger.holders(&uid.to_string()));
+        let holders = holders.into_iter().flatten().map(AsRef::as_ref);
+        holders.filter(|holder: &&SubnetRecord| holder.meta.key.namespace() == namespace)
+    };
     PoolClaimView {
         subnets_in_pools: match claim.meta.deleting {
             Some(_) => pools.iter().map(in_pool).sum(),
             None => 0,
         },
-        holder: ledger(view)
-            .into_iter()
-            .flat_map(|ledger| ledger.holders(&uid.to_string()))
-            .map(AsRef::as_ref)
-            .filter(|holder: &&SubnetRecord| holder.meta.key.namespace() == namespace)
+        holder: holders()
             // What an earlier wish left in another parent goes by itself.
             .min_by_key(|s| (s.pool != claim.parent, !s.settled(), s.meta.created, s.meta.key.name())),
+        kept_by: holders()
+            .filter(|holder| keeps_pool_claim(holder, uid))
+            .min_by_key(|s| (!s.settled(), s.meta.created, s.meta.key.name())),
         claims,
         pools,
     }

@@ -1,8 +1,7 @@
-//! The other acceptance programs on the embedded cluster: A15 (kill -9, writes cut), A17 (a bad connection), A24
-//! (scripts), A29 (restart). The same cases by the same code; only the server is another
+//! The other acceptance programs on the embedded cluster: A15 (kill -9, writes cut), A16 (two operators without a
+//! lease), A17 (a bad connection), A24 (scripts), A29 (restart). The same cases by the same code; only the server is another
 //! (`support/plane.rs`). A20 and A26 are about what the API server decides for others (token and access reviews, scrapes):
-//! see `trigger` and `monitoring`. What kills an API server (`faults_server`) is `up_kill` here. A16 (two
-//! operators without a lease) is not here yet: its one run broke I10, which is still to be understood.
+//! see `trigger` and `monitoring`. What kills an API server (`faults_server`) is `up_kill` here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(
     clippy::duplicate_mod,
@@ -13,6 +12,8 @@
 mod faults_kill;
 #[path = "faults_proxy.rs"]
 mod faults_proxy;
+#[path = "faults_two.rs"]
+mod faults_two;
 #[path = "faults_writes.rs"]
 mod faults_writes;
 #[path = "restart.rs"]

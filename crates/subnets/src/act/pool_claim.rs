@@ -1,16 +1,18 @@
 //! A pool claim's steps.
 
+use kube::api::DynamicObject;
 use serde_json::Value;
-use usher_engine::ErrorClass;
+use usher_engine::{ErrorClass, Uid};
 use usher_operator::error::Failure;
 use usher_operator::hands::Hands;
-use usher_operator::record::ApiType;
+use usher_operator::record::{self, ApiType};
 
 use super::{add_finalizer, drop_finalizer, name_of, owned_by};
 use crate::ledger::Ledger;
 use crate::objects;
+use crate::plan::footing::keeps_pool_claim;
 use crate::plan::pool_claim::PoolClaimStep;
-use crate::records::{CLAIMS, POOL_CLAIMS, POOLS, PoolClaimRecord, PoolRecord};
+use crate::records::{CLAIMS, POOL_CLAIMS, POOLS, PoolClaimRecord, PoolRecord, SUBNETS, SubnetRecord};
 
 /// Performs a pool claim's step.
 pub async fn step(hands: &impl Hands, claim: &PoolClaimRecord, step: &PoolClaimStep) -> Result<(), Failure> {
@@ -24,10 +26,16 @@ pub async fn step(hands: &impl Hands, claim: &PoolClaimRecord, step: &PoolClaimS
         PoolClaimStep::DeleteInternalClaim { claim } => hands.delete(CLAIMS, claim).await.map(drop),
         PoolClaimStep::DropInternalClaimFinalizer { claim } => drop_finalizer(hands, CLAIMS, claim).await,
         PoolClaimStep::DropFinalizer => {
-            // Another operator may have made one that this view does not show yet.
-            for kind in [POOLS, CLAIMS] {
+            // Another operator may have made one that this view does not show yet. Of the Subnets, one that was there
+            // before the deletion mark; the others are never committed (see `plan::footing`). The pools last: one that somebody
+            // creates after that is never Held, for its holder is gone, and goes as an orphan.
+            for kind in [SUBNETS, CLAIMS, POOLS] {
                 let objects = hands.list(kind, claim.meta.key.namespace()).await?;
-                if let Some(left) = objects.iter().find(|object| owned_by(object, &claim.meta.uid)) {
+                let keeps = |object: &&DynamicObject| match kind {
+                    SUBNETS => holds(object, &claim.meta.uid),
+                    _ => owned_by(object, &claim.meta.uid),
+                };
+                if let Some(left) = objects.iter().find(keeps) {
                     return Err(Failure::Conflict {
                         object: format!("{} {}", kind.kind, name_of(left)),
                     });
@@ -36,6 +44,13 @@ pub async fn step(hands: &impl Hands, claim: &PoolClaimRecord, step: &PoolClaimS
             drop_finalizer(hands, POOL_CLAIMS, &claim.meta).await
         }
     }
+}
+
+/// Whether a listed Subnet keeps the pool claim of this uid from going. One that cannot be read does: better stuck than lost.
+fn holds(object: &DynamicObject, claim: &Uid) -> bool {
+    let id = object.data.pointer("/spec/clusterID").and_then(Value::as_str);
+    let names_it = id.is_some_and(|id| claim.is(id));
+    names_it && record::read::<SubnetRecord>(object).map_or(true, |subnet| keeps_pool_claim(&subnet, claim))
 }
 
 /// Makes the pool of what the internal claim got: the range of its holder, in the parent's way of serving.

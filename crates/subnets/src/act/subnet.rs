@@ -1,17 +1,20 @@
 //! A Subnet's steps.
 
-use usher_engine::ObjectKey;
+use kube::api::DynamicObject;
+use usher_engine::Uid;
 use usher_operator::error::Failure;
 use usher_operator::hands::Hands;
 use usher_operator::record;
-use usher_operator::view::Wake;
+use usher_operator::view::{View, Wake};
 
 use super::{drop_finalizer, name_of, note, owners_but, wake};
+use crate::answers::Answers;
 use crate::kinds::SUBNET;
 use crate::ledger::Ledger;
+use crate::plan::footing::{self, Ground};
 use crate::plan::holder;
 use crate::plan::subnet::{SubnetStep, uses};
-use crate::records::{CLAIMS, ClaimRecord, Owner, POOLS, PoolRecord, SUBNETS, SubnetRecord};
+use crate::records::{CLAIMS, ClaimRecord, Owner, POOL_CLAIMS, POOLS, PoolRecord, SUBNETS, SubnetRecord};
 
 /// Performs a Subnet's step.
 pub async fn step(hands: &impl Hands, subnet: &SubnetRecord, step: &SubnetStep) -> Result<(), Failure> {
@@ -52,7 +55,7 @@ pub async fn step(hands: &impl Hands, subnet: &SubnetRecord, step: &SubnetStep) 
             });
             Ok(())
         }
-        SubnetStep::ConfirmPool { pool } => confirm_pool(hands, pool).await,
+        SubnetStep::Confirm { ground } => confirm(hands, subnet, ground).await,
     }
 }
 
@@ -88,33 +91,55 @@ async fn let_go(hands: &impl Hands, subnet: &SubnetRecord) -> Result<(), Failure
     drop_finalizer(hands, SUBNETS, &subnet.meta).await
 }
 
-/// R25: one question serves every Subnet of the pool that was seen before it went out.
-async fn confirm_pool(hands: &impl Hands, pool: &ObjectKey) -> Result<(), Failure> {
+/// R25, R44: one question serves every Subnet that was seen before it went out.
+async fn confirm(hands: &impl Hands, subnet: &SubnetRecord, ground: &Ground) -> Result<(), Failure> {
     let now = hands.now();
     let sent = hands.change(|view| {
         let seen = view.seen();
-        if let Some(answers) = view.derived_mut::<crate::answers::Answers>() {
-            answers.ask_pool(pool.clone(), seen, now);
+        if let Some(answers) = view.derived_mut::<Answers>() {
+            answers.ask(ground.clone(), seen, now);
         }
         (seen, Vec::new())
     });
-    let asked = hands.get(POOLS, pool).await;
-    let answer = asked.as_ref().ok().map(|object| {
-        let read = object
-            .as_ref()
-            .and_then(|object| record::read::<PoolRecord>(object).ok());
-        read.filter(holder::confirms).map(|pool| pool.meta.uid)
-    });
-    let waiting: Vec<Wake> = hands.view(|view| {
-        let account = view.derived::<Ledger>().and_then(|ledger| ledger.account(pool));
-        let candidates = account
-            .into_iter()
-            .flat_map(|a| a.candidates.iter().filter_map(|uid| a.subnets.get(uid)));
-        candidates
-            .map(|subnet| wake(SUBNET, &subnet.meta.key, "confirmed"))
-            .collect()
-    });
+    let asked = match ground {
+        Ground::Pool(pool) => hands.get(POOLS, pool).await,
+        Ground::PoolClaim(claim) => hands.get(POOL_CLAIMS, claim).await,
+    };
+    let answer = asked
+        .as_ref()
+        .ok()
+        .map(|object| object.as_ref().and_then(|object| standing(ground, object)));
+    let waiting = hands.view(|view| waiting(view, subnet, ground));
     let now = hands.now();
-    note(hands, waiting, |answers| answers.answer_pool(pool, sent, answer, now));
+    note(hands, waiting, |answers| answers.answer(ground, sent, answer, now));
     asked.map(drop)
+}
+
+/// The uid of what was read, if a Subnet may stand on it.
+fn standing(ground: &Ground, object: &DynamicObject) -> Option<Uid> {
+    match ground {
+        Ground::Pool(_) => {
+            let pool = record::read::<PoolRecord>(object).ok();
+            pool.filter(footing::confirms).map(|pool| pool.meta.uid)
+        }
+        Ground::PoolClaim(_) => {
+            let meta = &object.metadata;
+            let alive = meta.uid.as_deref().filter(|_| meta.deletion_timestamp.is_none());
+            alive.map(Uid::from)
+        }
+    }
+}
+
+/// Whom an answer concerns: all candidates of a pool; of a pool claim, the one there is.
+fn waiting(view: &View, subnet: &SubnetRecord, ground: &Ground) -> Vec<Wake> {
+    let woken = |subnet: &SubnetRecord| wake(SUBNET, &subnet.meta.key, "confirmed");
+    let Ground::Pool(pool) = ground else {
+        return vec![woken(subnet)];
+    };
+    let account = view.derived::<Ledger>().and_then(|ledger| ledger.account(pool));
+    account
+        .into_iter()
+        .flat_map(|a| a.candidates.iter().filter_map(|uid| a.subnets.get(uid)))
+        .map(|subnet| woken(subnet))
+        .collect()
 }

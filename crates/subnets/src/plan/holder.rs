@@ -4,7 +4,6 @@
 //! that claim. Either way the child grants nothing before its holder was seen Allocated by a read that began after the
 //! child was seen: whoever takes the holder away later lists the pools first, and finds this one.
 
-use jiff::{SignedDuration, Timestamp};
 use usher_engine::{Stance, Uid};
 
 use super::pool::{PoolStep, PoolView};
@@ -93,47 +92,4 @@ pub fn stands(holder: &SubnetRecord, child: &Meta, holder_id: &str) -> bool {
 pub fn keeps(pool: &PoolRecord, cluster_id: &str) -> bool {
     let id = Uid::from(cluster_id);
     pool.meta.uid == id || pool.meta.owned_by(&id)
-}
-
-/// What a quorum read of a child pool must show for a Subnet of it to be committed (R25).
-pub fn confirms(pool: &PoolRecord) -> bool {
-    pool.held && pool.meta.deleting.is_none()
-}
-
-/// What is known of a Subnet's pool, past the view (R25).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Footing {
-    /// The pool stands on its own: nothing to confirm.
-    Root,
-    /// A read that began after this version of the Subnet was seen shows the pool Held and alive.
-    Confirmed,
-    /// Such a read shows that it is not.
-    Denied {
-        /// When.
-        at: Timestamp,
-    },
-    /// Such a read is under way.
-    Asked {
-        /// Since when.
-        at: Timestamp,
-    },
-    /// Nobody has asked yet.
-    Unconfirmed,
-}
-
-/// A question that was not answered for this long was lost with whoever asked it. Longer than any call may take.
-const LOST_AFTER: SignedDuration = SignedDuration::from_secs(12);
-/// A no is asked again after this long: it may have been a moment too early.
-const NO_AGAIN: SignedDuration = SignedDuration::from_secs(1);
-
-impl Footing {
-    /// Whether the pool must be asked for (again) now.
-    pub fn is_open(self, now: Timestamp) -> bool {
-        match self {
-            Footing::Root | Footing::Confirmed => false,
-            Footing::Denied { at } => now.duration_since(at) >= NO_AGAIN,
-            Footing::Asked { at } => now.duration_since(at) >= LOST_AFTER,
-            Footing::Unconfirmed => true,
-        }
-    }
 }

@@ -1,9 +1,11 @@
 //! Pure decisions on plain values: (resource, observation, now) to plan. Nothing below knows a client, a clock or a task.
 //!
 //! [`map`] is the address arithmetic; [`pool`] serves the queue and reports; [`claim`] turns a grant into a Subnet and
-//! reports, `promise` is what it shares and keeps; [`subnet`] commits, withdraws and releases; [`pool_claim`] makes a pool out of a claim and takes it down.
+//! reports, `promise` is what it shares and keeps; [`subnet`] commits, withdraws and releases, on
+//! what [`footing`] says; [`pool_claim`] makes a pool out of a claim and takes it down.
 
 pub mod claim;
+pub mod footing;
 pub mod holder;
 pub mod map;
 pub mod pool;

@@ -81,6 +81,8 @@ pub struct PoolClaimView<'v> {
     pub pools: Vec<&'v PoolRecord>,
     /// The Subnet in the parent that stands for it.
     pub holder: Option<&'v SubnetRecord>,
+    /// A Subnet that was made for it and must go before it does.
+    pub kept_by: Option<&'v SubnetRecord>,
     /// How many Subnets the child pools have.
     pub subnets_in_pools: usize,
 }
@@ -269,7 +271,7 @@ fn take_down(seen: &PoolClaimView<'_>, claims: &[&ClaimRecord]) -> Down {
     if let Some(claim) = claims.first() {
         return Down::Waiting(format!("waiting for SubnetClaim {} to go", claim.meta.key.name()));
     }
-    match seen.holder {
+    match seen.kept_by {
         Some(holder) => Down::Waiting(format!("waiting for {} to be released in the parent", holder.cidr)),
         None => Down::Done,
     }

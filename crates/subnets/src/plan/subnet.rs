@@ -10,7 +10,7 @@ use std::time::Duration;
 use usher_engine::condition::whole_seconds;
 use usher_engine::{Finding, ObjectKey, Plan, Second, Stance, Step, Tell, Uid};
 
-use super::holder::Footing;
+use super::footing::{Footing, Ground};
 use super::{PoolState, Standing, fulfils};
 use crate::api::{FINALIZER, SubnetPhase, SubnetStatus};
 use crate::records::{ApiType, ClaimRecord, Owner, PoolRecord, SubnetRecord};
@@ -44,10 +44,11 @@ pub enum SubnetStep {
         /// Its uid.
         uid: Uid,
     },
-    /// Reads the child pool from a quorum: only one that is Held and alive may have this Subnet (R25).
-    ConfirmPool {
-        /// The pool.
-        pool: ObjectKey,
+    /// Reads what it stands on from a quorum: a child pool that is Held and alive (R25), a pool claim that nobody
+    /// deletes (R44).
+    Confirm {
+        /// The pool or the pool claim.
+        ground: Ground,
     },
 }
 
@@ -59,7 +60,12 @@ impl Step for SubnetStep {
             SubnetStep::GiveUp { .. } => "GiveUpSubnet",
             SubnetStep::DropOwner { .. } => "DropSubnetOwner",
             SubnetStep::ConfirmOwner { .. } => "ConfirmOwner",
-            SubnetStep::ConfirmPool { .. } => "ConfirmPool",
+            SubnetStep::Confirm {
+                ground: Ground::Pool(_),
+            } => "ConfirmPool",
+            SubnetStep::Confirm {
+                ground: Ground::PoolClaim(_),
+            } => "ConfirmPoolClaim",
         }
     }
 
@@ -77,9 +83,7 @@ impl Step for SubnetStep {
             SubnetStep::ConfirmOwner { kind, owner, .. } => {
                 format!("ask the API server whether {} {owner} is gone", kind.kind)
             }
-            SubnetStep::ConfirmPool { pool } => {
-                format!("ask the API server whether child pool {} still stands", pool.name())
-            }
+            SubnetStep::Confirm { ground } => format!("ask the API server whether {ground} still stands"),
         }
     }
 
@@ -113,8 +117,9 @@ pub enum Owners {
 pub struct SubnetView<'v> {
     /// Its pool.
     pub pool: Option<Standing<'v>>,
-    /// In a child pool: what a quorum read said of it (R25).
-    pub footing: Footing,
+    /// What it stands on, and what a quorum read said of that: its pool, if that is a child (R25), and the pool claim it
+    /// is made for (R44).
+    pub grounds: Vec<(Ground, Footing)>,
     /// The claim it was made for, while that lives.
     pub claim: Option<&'v ClaimRecord>,
     /// Another claim shares it, and has a use for it (R11).
@@ -198,8 +203,8 @@ enum Obstacle {
     Hard { reason: &'static str, message: String },
     /// It waits.
     Soft { reason: &'static str, message: String },
-    /// Its child pool must be asked for first.
-    Unconfirmed { pool: ObjectKey },
+    /// What it stands on must be asked for first.
+    Unconfirmed { ground: Ground },
 }
 
 fn obstacle(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Option<Obstacle> {
@@ -258,13 +263,17 @@ fn obstacle(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Opt
     if !pool.meta.has_finalizer(FINALIZER) {
         return soft("PoolNotReady", format!("pool {name} has no finalizer yet"));
     }
-    // R25, after everything else: the question is asked only where its answer decides.
-    match seen.footing {
-        Footing::Root | Footing::Confirmed => None,
-        footing if footing.is_open(now) => Some(Obstacle::Unconfirmed {
-            pool: pool.meta.key.clone(),
-        }),
-        _ => soft(UNCONFIRMED, format!("child pool {name} is being confirmed")),
+    // R25 and R44, after everything else: a question is asked only where its answer decides.
+    match seen.grounds.iter().find(|(_, footing)| *footing != Footing::Confirmed) {
+        None => None,
+        // For good: a deletion mark is not taken back, and a uid does not return. It goes when its claim does, which the
+        // pool claim takes down before itself; that news wakes it.
+        Some((ground @ Ground::PoolClaim(_), Footing::Denied { .. })) => soft(
+            "PoolClaimTerminating",
+            format!("{ground} is being deleted; this Subnet goes with it"),
+        ),
+        Some((ground, footing)) if footing.is_open(now) => Some(Obstacle::Unconfirmed { ground: ground.clone() }),
+        Some((ground, _)) => soft(UNCONFIRMED, format!("{ground} is being confirmed")),
     }
 }
 
@@ -273,15 +282,15 @@ const UNCONFIRMED: &str = "PoolUnconfirmed";
 /// How long a Subnet waits for the answer to a question that somebody else asked.
 const CONFIRMED_AGAIN: Duration = Duration::from_secs(1);
 
-fn confirm(plan: SubnetPlan, pool: ObjectKey) -> SubnetPlan {
-    plan.step(SubnetStep::ConfirmPool { pool })
+fn confirm(plan: SubnetPlan, ground: Ground) -> SubnetPlan {
+    plan.step(SubnetStep::Confirm { ground })
 }
 
 /// A candidate made by hand: it waits, fails with a reason, or commits.
 fn by_hand(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> SubnetPlan {
     match obstacle(subnet, seen, now) {
         None => commit(subnet, now),
-        Some(Obstacle::Unconfirmed { pool }) => confirm(Plan::report(subnet.status()), pool),
+        Some(Obstacle::Unconfirmed { ground }) => confirm(Plan::report(subnet.status()), ground),
         Some(Obstacle::Hard { reason, message }) => failed(subnet, reason, &message),
         // An edited Subnet gives its old range up by saying Pending for its new generation.
         Some(Obstacle::Soft { reason, message }) => Plan::report(SubnetStatus {
@@ -317,7 +326,7 @@ fn of_claim(subnet: &SubnetRecord, seen: &SubnetView<'_>, now: Timestamp) -> Sub
     }
     match obstacle(subnet, seen, now) {
         None => commit(subnet, now),
-        Some(Obstacle::Unconfirmed { pool }) => confirm(keep(), pool),
+        Some(Obstacle::Unconfirmed { ground }) => confirm(keep(), ground),
         // The pool went by force; nothing is taken from a claim for that, it may come back.
         Some(Obstacle::Hard {
             reason: "PoolNotFound",

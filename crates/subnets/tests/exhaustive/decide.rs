@@ -11,7 +11,6 @@ use usher_operator::record::{self, ApiType, Record};
 use usher_operator::view::{Event, View};
 use usher_subnets::api::{FINALIZER, SubnetPhase, SubnetStatus};
 use usher_subnets::kinds::Subnets;
-use usher_subnets::plan::holder::Footing;
 use usher_subnets::plan::subnet::{self, Owners, Rival, SubnetStep, SubnetView, named_by_claim, uses};
 use usher_subnets::plan::{Lineage, Standing};
 use usher_subnets::records::{CLAIMS, ClaimRecord, POOL_CLAIMS, POOLS, PoolRecord, SUBNETS, SubnetRecord};
@@ -204,7 +203,7 @@ impl Decisions {
                 lineage: Lineage::Root,
                 rebuilding: false,
             }),
-            footing: Footing::Root,
+            grounds: Vec::new(),
             claim,
             shared: false,
             idle: match (own.claim(), claim) {
@@ -319,7 +318,7 @@ fn writes(own: &Subnet, shown: &SubnetRecord, status: &SubnetStatus, steps: &[Su
             SubnetStep::DropFinalizer => add(Write::Gone),
             SubnetStep::DropOwner { .. } => panic!("nobody shares in this world"),
             // Questions, not writes.
-            SubnetStep::ConfirmOwner { .. } | SubnetStep::ConfirmPool { .. } => {}
+            SubnetStep::ConfirmOwner { .. } | SubnetStep::Confirm { .. } => {}
         }
     }
     set

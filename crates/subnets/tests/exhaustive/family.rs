@@ -53,6 +53,14 @@ pub enum Child {
     Some(Pool),
 }
 
+/// The pool claim, where there is one: nobody deletes it, somebody did, it is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PoolClaim {
+    Alive,
+    Marked,
+    Gone,
+}
+
 /// Who made a Subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Maker {
@@ -223,6 +231,14 @@ impl Family {
             }]});
         }
         dynamic(object)
+    }
+
+    /// The pool claim, as long as there is one.
+    pub fn pool_claim_object(&self, claim: PoolClaim) -> Option<DynamicObject> {
+        let mut metadata = metadata("pool-claim", POOL_CLAIM_UID, claim == PoolClaim::Marked);
+        metadata["finalizers"] = json!([FINALIZER]);
+        let spec = json!({"parentPoolRef": PARENT, "desiredBlockSize": 31});
+        (claim != PoolClaim::Gone).then(|| dynamic(json!({"metadata": metadata, "spec": spec})))
     }
 
     pub fn subnet_object(&self, slot: usize, member: Member) -> DynamicObject {

@@ -1,7 +1,7 @@
 //! The commit protocol, searched exhaustively in small worlds (the spec's section 10).
 //!
 //! Four worlds. [`race`]: two operators, three Subnets of one pool, so many writes (R21-R23, as the spec asks for it).
-//! [`crowd`]: the same with any number of operators, to its end. [`tree`]: a child pool and its holder (R25, R26), also to its
+//! [`crowd`]: the same with any number of operators, to its end. [`tree`]: a child pool and its holder (R25, R26, R44), also to its
 //! end, for pools that were labelled by hand and for those of a pool claim. What is decided in them is decided by the shipped
 //! code; each question is put to it once. [`mutant`] has the mistakes that the search must find.
 //!
@@ -31,7 +31,7 @@ use std::collections::HashSet;
 
 use crowd::Crowd;
 use explore::{Outcome, explore};
-use family::{Child, Family, HOLDER, LEAF, Origin, RIVAL};
+use family::{Child, Family, HOLDER, LEAF, Origin, PoolClaim, RIVAL};
 use mutant::{Mutant, TreeMutant};
 use questions::Questions;
 use race::Race;
@@ -160,6 +160,12 @@ fn assert_tree_holds(origin: Origin) -> Questions {
     reached("a holder on its way out while its pool lives", &|child, members| {
         life(child).is_some() && members[HOLDER].is_some_and(|holder| holder.marked && holder.settled())
     });
+    if origin == Origin::PoolClaim {
+        let gone = |state: &&u128| Tree::pool_claim(**state) == PoolClaim::Gone;
+        let mut after = outcome.states.iter().filter(gone).map(|state| tree.shown(*state));
+        let late = after.any(|(child, members)| child == Child::None { after: 2 } && members[HOLDER].is_some());
+        assert!(late, "no Subnet ever came too late for its pool claim");
+    }
     tree.questions
 }
 
@@ -179,7 +185,7 @@ fn caught_in(mut questions: Questions) -> Vec<TreeMutant> {
 }
 
 #[test]
-fn r25_r26_i2_i4_i10_a_child_pool_and_its_parent_never_give_the_same_addresses_and_every_mistake_is_found() {
+fn r25_r26_r44_i2_i4_i10_a_child_pool_and_its_parent_never_give_the_same_addresses_and_every_mistake_is_found() {
     let labelled = caught_in(assert_tree_holds(Origin::Label));
     let claimed = caught_in(assert_tree_holds(Origin::PoolClaim));
     for mutant in TreeMutant::ALL {

@@ -78,7 +78,7 @@ impl Mutant {
     }
 }
 
-/// A mistake in R25 or R26.
+/// A mistake in R25, R26 or R44.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeMutant {
     /// R25, first half: a commit in a child pool asks nobody whether the pool still stands.
@@ -105,10 +105,22 @@ pub enum TreeMutant {
     LeavingHolderConfirmed,
     /// R26: pools that were made for the pool claim do not keep its holder.
     OwnedPoolsUnlisted,
+    /// R44, first half: a commit for a pool claim asks nobody whether the claim still stands.
+    ClaimUnconfirmed,
+    /// R44, second half: a pool claim is let go without a list of the Subnets.
+    ClaimUnlisted,
+    /// R44: an answer that was asked for before the Subnet was seen counts.
+    ClaimConfirmedEarly,
+    /// R44: a list that was asked for before the deletion mark was seen counts.
+    ClaimListedEarly,
+    /// R44: a pool claim that is on its way out counts as standing.
+    LeavingClaimConfirmed,
+    /// R44: candidates do not keep a pool claim, only what is Allocated does.
+    ClaimCandidatesUnlisted,
 }
 
 impl TreeMutant {
-    pub const ALL: [TreeMutant; 12] = [
+    pub const ALL: [TreeMutant; 18] = [
         TreeMutant::PoolUnconfirmed,
         TreeMutant::PoolUnlisted,
         TreeMutant::HolderUnconfirmed,
@@ -121,9 +133,15 @@ impl TreeMutant {
         TreeMutant::HolderListedEarly,
         TreeMutant::LeavingHolderConfirmed,
         TreeMutant::OwnedPoolsUnlisted,
+        TreeMutant::ClaimUnconfirmed,
+        TreeMutant::ClaimUnlisted,
+        TreeMutant::ClaimConfirmedEarly,
+        TreeMutant::ClaimListedEarly,
+        TreeMutant::LeavingClaimConfirmed,
+        TreeMutant::ClaimCandidatesUnlisted,
     ];
 
-    /// About pools and their Subnets; the others are about children and holders.
+    /// About pools and their Subnets; the others are about children, holders and pool claims.
     pub fn is_of_r25(self) -> bool {
         matches!(
             self,

@@ -5,23 +5,25 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use kube::api::DynamicObject;
-use serde_json::json;
-use usher_engine::{ConditionStatus, ObjectKey};
+use usher_engine::{ConditionStatus, ObjectKey, Uid};
 use usher_operator::kind::Kind;
 use usher_operator::record::{self, ApiType, Record};
 use usher_operator::view::{Event, View};
 use usher_subnets::answers::Answers;
 use usher_subnets::api::SubnetPhase;
 use usher_subnets::kinds::{Pools, Subnets};
-use usher_subnets::plan::holder::Footing;
+use usher_subnets::plan::footing::{Footing, Ground};
 use usher_subnets::plan::pool::PoolStep;
+use usher_subnets::plan::pool_claim::PoolClaimStep;
 use usher_subnets::plan::subnet::SubnetStep;
-use usher_subnets::records::{CLAIMS, HELD, Owner, POOL_CLAIMS, POOLS, PoolRecord, SUBNETS, SubnetRecord};
+use usher_subnets::records::{
+    CLAIMS, HELD, Owner, POOL_CLAIMS, POOLS, PoolClaimRecord, PoolRecord, SUBNETS, SubnetRecord,
+};
 use usher_subnets::{act, wake};
 
 use super::family::{
-    CHILD, Child, Family, HOLDER, LEAF, LIVES, Maker, Member, NAMES, PARENT, POOL_CLAIM_UID, Pool, PoolWrite,
-    PoolWrites, RIVAL, dynamic, metadata,
+    CHILD, Child, Family, HOLDER, LEAF, LIVES, Maker, Member, NAMES, POOL_CLAIM_UID, Pool, PoolClaim, PoolWrite,
+    PoolWrites, RIVAL,
 };
 use super::probe::{Call, Probe};
 use super::subnet::{Write, Writes};
@@ -39,6 +41,12 @@ pub enum Read {
     HolderMayGo,
     /// R35: the holder's owner is gone (holder, child).
     OwnerGone,
+    /// R44: the pool claim stands (pool claim).
+    PoolClaimStands(PoolClaim),
+    /// R44: no pool keeps the pool claim from going (child).
+    NoPoolOfClaim,
+    /// R44: no Subnet keeps the pool claim from going (holder).
+    NoSubnetOfClaim,
 }
 
 /// A family, and the shipped code's answers about it.
@@ -70,7 +78,7 @@ impl Questions {
             family,
             subnet_writes: HashMap::new(),
             pool_writes: HashMap::new(),
-            reads: vec![0; 6 << 9],
+            reads: vec![0; 9 << 9],
             asked: 0,
         }
     }
@@ -122,11 +130,8 @@ impl Questions {
             }
         }
         list(&mut take, CLAIMS, claims);
-        let pool_claim = dynamic(json!({
-            "metadata": metadata("pool-claim", POOL_CLAIM_UID, false),
-            "spec": {"parentPoolRef": PARENT, "desiredBlockSize": 31},
-        }));
-        list(&mut take, POOL_CLAIMS, &[pool_claim]);
+        let pool_claim = self.family.pool_claim_object(PoolClaim::Alive);
+        list(&mut take, POOL_CLAIMS, pool_claim.as_slice());
         view
     }
 
@@ -174,9 +179,15 @@ impl Questions {
                     *set |= 1 << Write::of(phase) as u8;
                 }
                 for step in &steps {
-                    // What it hopes to hear: that the pool stands, that the owner is gone, that no pool is left.
+                    // What it hopes to hear: that the pool or the pool claim stands, that the owner is gone, that no pool
+                    // is left.
                     let server = match step {
-                        SubnetStep::ConfirmPool { .. } => self.standing(child),
+                        SubnetStep::Confirm {
+                            ground: Ground::Pool(_),
+                        } => self.standing(child),
+                        SubnetStep::Confirm {
+                            ground: Ground::PoolClaim(_),
+                        } => self.pool_claim(PoolClaim::Alive),
                         _ => vec![],
                     };
                     let probe = Probe::new(view, server, now());
@@ -214,6 +225,12 @@ impl Questions {
             marked: false,
         };
         vec![(POOLS, self.family.pool_object(stands))]
+    }
+
+    /// A server with the pool claim, as long as there is one.
+    fn pool_claim(&self, claim: PoolClaim) -> Vec<(ApiType, DynamicObject)> {
+        let object = self.family.pool_claim_object(claim);
+        object.map(|object| (POOL_CLAIMS, object)).into_iter().collect()
     }
 
     /// What the shipped code may write to the child pool, or create for it, on a view of it and of the Subnets: as above.
@@ -270,7 +287,9 @@ impl Questions {
         let other = match what {
             Read::PoolStands(_) => 0,
             Read::PoolMayGo => subnets[LEAF],
-            Read::HolderStands | Read::HolderMayGo | Read::OwnerGone => subnets[HOLDER],
+            Read::HolderStands | Read::HolderMayGo | Read::OwnerGone | Read::NoSubnetOfClaim => subnets[HOLDER],
+            Read::PoolClaimStands(claim) => claim as u8,
+            Read::NoPoolOfClaim => 0,
         };
         let question = match what {
             Read::PoolStands(life) => life,
@@ -278,6 +297,9 @@ impl Questions {
             Read::HolderStands => 3,
             Read::HolderMayGo => 4,
             Read::OwnerGone => 5,
+            Read::PoolClaimStands(_) => 6,
+            Read::NoPoolOfClaim => 7,
+            Read::NoSubnetOfClaim => 8,
         };
         let place = usize::from(question) << 9 | usize::from(child) << 5 | usize::from(other);
         if self.reads[place] == 0 {
@@ -286,19 +308,40 @@ impl Questions {
         self.reads[place] == 2
     }
 
+    /// Whether the shipped code takes what it reads for a ground of this uid that stands.
+    fn confirms(&self, probe: Probe, slot: usize, ground: Ground, uid: &Uid) -> bool {
+        let step = SubnetStep::Confirm { ground: ground.clone() };
+        probe.run(act::subnet::step(&probe, &self.subnet_record(slot, 1), &step));
+        let answers = probe.into_view();
+        answers.derived::<Answers>().unwrap().footing(&ground, uid, 0) == Footing::Confirmed
+    }
+
     fn ask(&self, what: Read, child: u8, subnets: [u8; 3]) -> bool {
-        let server = self.on_server(child, subnets);
+        let server = match what {
+            Read::PoolClaimStands(claim) => self.pool_claim(claim),
+            // Each list is taken at a time of its own: here the other one finds nothing.
+            Read::NoPoolOfClaim => self.on_server(child, [0; 3]),
+            Read::NoSubnetOfClaim => self.on_server(0, subnets),
+            _ => self.on_server(child, subnets),
+        };
         let holder = || (subnets[HOLDER] != 0).then(|| self.subnet_record(HOLDER, subnets[HOLDER]));
         let pool = || self.family.pools.get(&child).map(read::<PoolRecord>);
         let probe = Probe::new(self.view(child, subnets, &[]), server, now());
         match what {
             Read::PoolStands(life) => {
                 let Some(pool) = pool() else { return false };
-                let any = SubnetStep::ConfirmPool { pool: key(CHILD) };
-                probe.run(act::subnet::step(&probe, &self.subnet_record(LEAF, 1), &any));
-                let answers = probe.into_view();
-                let answers = answers.derived::<Answers>().unwrap();
-                answers.footing(&pool.meta.key, &LIVES[usize::from(life)].into(), 0) == Footing::Confirmed
+                let (ground, uid) = (Ground::Pool(pool.meta.key), LIVES[usize::from(life)].into());
+                self.confirms(probe, LEAF, ground, &uid)
+            }
+            Read::PoolClaimStands(_) => {
+                let ground = Ground::PoolClaim(key("pool-claim"));
+                self.confirms(probe, HOLDER, ground, &POOL_CLAIM_UID.into())
+            }
+            Read::NoPoolOfClaim | Read::NoSubnetOfClaim => {
+                let claim = self.family.pool_claim_object(PoolClaim::Marked).unwrap();
+                let claim: PoolClaimRecord = read(&claim);
+                let step = PoolClaimStep::DropFinalizer;
+                !probe.run(act::pool_claim::step(&probe, &claim, &step)).is_empty()
             }
             Read::PoolMayGo => {
                 let Some(pool) = pool() else { return false };

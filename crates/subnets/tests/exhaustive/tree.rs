@@ -1,5 +1,5 @@
-//! R25 and R26: a child pool, its holder in the parent, a Subnet in the child and one in the parent that wants the same
-//! addresses. Any number of operators, as in [`super::crowd`]; here with two watches, of Subnets and of pools, each of which
+//! R25, R26 and R44: a child pool, its holder in the parent, a Subnet in the child and one in the parent that wants the same
+//! addresses; and the pool claim behind it, if there is one. Any number of operators, as in [`super::crowd`]; here with two watches, of Subnets and of pools, each of which
 //! may lag as it likes, and with reads past the view, each of which happens at one moment and is used at a later one.
 //!
 //! What anybody may still write to an object at its present version is decided by: a view of the Subnets from the time of that
@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use super::explore::{Move, State, World};
-use super::family::{Child, HOLDER, LEAF, Maker, Member, Origin, Pool, PoolWrite, RIVAL};
+use super::family::{Child, HOLDER, LEAF, Maker, Member, Origin, Pool, PoolClaim, PoolWrite, RIVAL};
 use super::mutant::TreeMutant;
 use super::questions::{Questions, Read};
 use super::subnet::{Write, each};
@@ -35,6 +35,9 @@ pub enum What {
     WritePool(PoolWrite),
     /// An operator creates the holder of the pool in this life.
     CreateHolder(u8),
+    DeletePoolClaim,
+    /// An operator lets the pool claim go.
+    DropPoolClaim,
 }
 
 /// A state, unpacked.
@@ -56,6 +59,11 @@ struct Here {
     pool_may_go: bool,
     /// Whether a list asked for since the holder was written found nothing that keeps it.
     holder_may_go: bool,
+    pool_claim: PoolClaim,
+    /// Whether a question asked since the holder was written found the pool claim standing.
+    claim_stands: bool,
+    /// Whether a list asked for since the pool claim was marked found no pool of it, and whether one found no Subnet.
+    claim_may_go: [bool; 2],
 }
 
 /// The world.
@@ -100,6 +108,9 @@ impl Tree {
             held: std::array::from_fn(|_| take(1) == 1),
             pool_may_go: take(1) == 1,
             holder_may_go: take(1) == 1,
+            pool_claim: [PoolClaim::Alive, PoolClaim::Marked, PoolClaim::Gone][usize::from(take(2))],
+            claim_stands: take(1) == 1,
+            claim_may_go: std::array::from_fn(|_| take(1) == 1),
         }
     }
 
@@ -119,6 +130,9 @@ impl Tree {
         }
         put(here.pool_may_go.into(), 1);
         put(here.holder_may_go.into(), 1);
+        put(here.pool_claim as u16, 2);
+        put(here.claim_stands.into(), 1);
+        here.claim_may_go.iter().for_each(|bit| put((*bit).into(), 1));
         state
     }
 
@@ -169,6 +183,11 @@ impl Tree {
         self.of_view[place] - 1
     }
 
+    /// The pool claim in a state.
+    pub fn pool_claim(state: State) -> PoolClaim {
+        Self::unpack(state).pool_claim
+    }
+
     /// The child pool and the three Subnets in a state.
     pub fn shown(&self, state: State) -> (Child, [Option<Member>; 3]) {
         let here = Self::unpack(state);
@@ -197,6 +216,18 @@ impl Tree {
         }
         if slot == HOLDER && !early(TreeMutant::HolderListedEarly) {
             then.holder_may_go = false;
+        }
+        if slot == HOLDER && !early(TreeMutant::ClaimConfirmedEarly) {
+            then.claim_stands = false;
+        }
+        self.asked(then)
+    }
+
+    /// The world after the pool claim was written.
+    fn pool_claim_written(&mut self, here: &Here, pool_claim: PoolClaim) -> State {
+        let mut then = Here { pool_claim, ..*here };
+        if self.mutant != Some(TreeMutant::ClaimListedEarly) {
+            then.claim_may_go = [false; 2];
         }
         self.asked(then)
     }
@@ -254,7 +285,30 @@ impl Tree {
         here.pool_may_go |= pool_unlisted || self.questions.read(Read::PoolMayGo, here.child, leaf_shown);
         here.holder_may_go |=
             holder_unlisted || owned_unlisted || self.questions.read(Read::HolderMayGo, here.child, here.subnets);
+        if self.questions.family.origin == Origin::PoolClaim {
+            self.claim_asked(&mut here);
+        }
         Self::pack(&here)
+    }
+
+    /// What can be asked for the pool claim's sake.
+    fn claim_asked(&mut self, here: &mut Here) {
+        let is = |mutant| self.mutant == Some(mutant);
+        let mut claim_shown = here.pool_claim;
+        if claim_shown == PoolClaim::Marked && is(TreeMutant::LeavingClaimConfirmed) {
+            claim_shown = PoolClaim::Alive;
+        }
+        let mut shown = here.subnets;
+        if is(TreeMutant::ClaimCandidatesUnlisted) && self.member(here, HOLDER).is_some_and(|holder| !holder.settled())
+        {
+            shown[HOLDER] = 0;
+        }
+        let (unconfirmed, unlisted) = (is(TreeMutant::ClaimUnconfirmed), is(TreeMutant::ClaimUnlisted));
+        let listed = here.pool_claim == PoolClaim::Marked || is(TreeMutant::ClaimListedEarly);
+        let stands = Read::PoolClaimStands(claim_shown);
+        here.claim_stands |= unconfirmed || self.questions.read(stands, 0, here.subnets);
+        here.claim_may_go[0] |= listed && self.questions.read(Read::NoPoolOfClaim, here.child, here.subnets);
+        here.claim_may_go[1] |= listed && (unlisted || self.questions.read(Read::NoSubnetOfClaim, 0, shown));
     }
 
     /// What may be written to a Subnet now.
@@ -267,7 +321,7 @@ impl Tree {
             set |= table[0][place];
             let answered = match (slot, self.questions.family.child(child)) {
                 (LEAF, Child::Some(pool)) => here.stands[usize::from(pool.life)],
-                (HOLDER, _) => gone,
+                (HOLDER, _) => gone || here.claim_stands,
                 _ => false,
             };
             if answered {
@@ -313,6 +367,8 @@ impl Tree {
                 };
                 self.pool_written(here, then)
             }
+            What::DeletePoolClaim => self.pool_claim_written(here, PoolClaim::Marked),
+            What::DropPoolClaim => self.pool_claim_written(here, PoolClaim::Gone),
             What::Create(slot, maker) => self.subnet_written(here, slot, Some(new(slot, maker))),
             What::CreateHolder(life) => self.subnet_written(here, HOLDER, Some(new(HOLDER, Maker::Pool(life)))),
             What::Delete(slot) => {
@@ -358,6 +414,8 @@ impl Tree {
             What::CreatePool => format!("{pool} is created"),
             What::DeletePool => format!("a user deletes {pool}"),
             What::WritePool(write) => format!("an operator writes {write:?} to {pool}"),
+            What::DeletePoolClaim => "a user deletes the pool claim".to_owned(),
+            What::DropPoolClaim => "an operator lets the pool claim go".to_owned(),
             What::Create(slot, Maker::Claim) => format!("Usher creates {} for a claim", name(slot)),
             What::Create(slot, _) => format!("a user creates {}", name(slot)),
             What::CreateHolder(life) => format!("an operator creates the holder of child pool {}", life + 1),
@@ -402,6 +460,9 @@ impl World for Tree {
             held: [false; 2],
             pool_may_go: false,
             holder_may_go: false,
+            pool_claim: PoolClaim::Alive,
+            claim_stands: false,
+            claim_may_go: [false; 2],
         })
     }
 
@@ -438,6 +499,16 @@ impl World for Tree {
                     }
                 }
             }
+        }
+        match here.pool_claim {
+            PoolClaim::Alive if self.questions.family.origin == Origin::PoolClaim => {
+                self.offer(&here, What::DeletePoolClaim, None, moves);
+            }
+            // Whoever lets it go may have a view of pools and Subnets from before there was any.
+            PoolClaim::Marked if here.claim_may_go == [true; 2] => {
+                self.offer(&here, What::DropPoolClaim, None, moves);
+            }
+            _ => {}
         }
         for slot in [HOLDER, LEAF, RIVAL] {
             let Some(member) = self.member(&here, slot) else {
@@ -487,6 +558,12 @@ impl World for Tree {
         }
         if child.is_some_and(|pool| pool.held && !stands_for(pool)) {
             return Some("I2: the child pool was Held, and its holder is gone".into());
+        }
+        if here.pool_claim == PoolClaim::Gone && settled(holder) {
+            return Some("I10: the pool claim is gone, its holder is not".into());
+        }
+        if here.pool_claim == PoolClaim::Gone && child.is_some_and(|pool| pool.held) {
+            return Some("I10: the pool claim is gone, its pool is not".into());
         }
         None
     }

@@ -291,8 +291,7 @@ impl<'d> Watcher<'d> {
             let kept = matches!(is, Some(SubnetPhase::Allocated | SubnetPhase::Released));
             assert!(kept, "I6: {} was {was:?} and is to be {is:?}", subnet.meta.key);
         }
-        let takes =
-            |step: &SubnetStep| !matches!(step, SubnetStep::ConfirmOwner { .. } | SubnetStep::ConfirmPool { .. });
+        let takes = |step: &SubnetStep| !matches!(step, SubnetStep::ConfirmOwner { .. } | SubnetStep::Confirm { .. });
         let lets_go = |step: &SubnetStep| matches!(step, SubnetStep::DropFinalizer);
         if subnet.by_hand() {
             let harm = plan.steps.iter().find(|step| takes(step) && !lets_go(step));

@@ -1,5 +1,5 @@
 //! Rules of the spec, each on values: the shipped decisions on the model's API server, without faults. [`sharing`]: several claims of
-//! one Subnet. [`children`]: pools from pools. [`queue`]: grants, targets and promises. [`pools`]: the rest.
+//! one Subnet. [`children`]: pools from pools. [`two`]: a second operator. [`queue`]: grants, targets and promises. [`pools`]: the rest.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -7,6 +7,7 @@ mod children;
 mod pools;
 mod queue;
 mod sharing;
+mod two;
 #[path = "../world/mod.rs"]
 mod world;
 
