@@ -1,7 +1,7 @@
 //! The other acceptance programs on the embedded cluster: A15 (kill -9, writes cut), A16 (two operators without a
 //! lease), A17 (a bad connection), A24 (scripts), A29 (restart). The same cases by the same code; only the server is another
-//! (`support/plane.rs`). A20 and A26 are about what the API server decides for others (token and access reviews, scrapes):
-//! see `trigger` and `monitoring`. What kills an API server (`faults_server`) is `up_kill` here.
+//! (`support/plane.rs`). A20, A26, the lease and the command line are in `cluster_embedded`. What kills an API server
+//! (`faults_server`) is `up_kill` here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(
     clippy::duplicate_mod,

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::plane::{self, PLANE, Plane};
+use crate::support::{self, Server};
+
 /// Longest wait for anything that a healthy server does within a second or two.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -50,11 +53,8 @@ pub(crate) struct Caller {
 impl Caller {
     /// The administrator of the server that all tests share, with our CRDs on it.
     pub(crate) fn shared() -> Self {
-        let kubeconfig = std::env::var_os("USHER_TEST_KUBECONFIG").expect(
-            "this test needs a real API server: set USHER_TEST_KUBECONFIG to a kubeconfig, or run `cargo xtask test`",
-        );
         let caller = Self {
-            kubeconfig: kubeconfig.into(),
+            kubeconfig: Server::shared().kubeconfig,
         };
         // The same for whoever does it first: nothing changes for the others.
         let crds = caller.usher(&["crds"]).done();
@@ -171,44 +171,37 @@ impl Drop for Namespace {
 /// A control plane of the test's own; stopped and removed with it, also after a panic.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
-    xtask: PathBuf,
+    /// For files of the test.
     pub(crate) folder: tempfile::TempDir,
     pub(crate) admin: Caller,
+    _running: Running,
+}
+
+#[derive(Debug)]
+enum Running {
+    Real { _plane: support::ControlPlane },
+    Embedded { _plane: plane::Embedded },
 }
 
 impl ControlPlane {
     pub(crate) fn up() -> Self {
-        let beside = Path::new(env!("CARGO_BIN_EXE_usher")).with_file_name("xtask");
-        let xtask = std::env::var_os("USHER_XTASK").map_or(beside, PathBuf::from);
-        assert!(
-            xtask.exists(),
-            "this test starts a control plane of its own: set USHER_XTASK to the xtask binary, or run `cargo xtask test`"
-        );
-        let folder = tempfile::tempdir().unwrap();
-        let plane = Self {
-            admin: Caller {
-                kubeconfig: folder.path().join("k8s/kubeconfig"),
-            },
-            xtask,
-            folder,
+        let (server, running) = match PLANE {
+            Plane::Embedded => {
+                let plane = plane::Embedded::start();
+                (plane.server.clone(), Running::Embedded { _plane: plane })
+            }
+            Plane::Usual | Plane::Bare => {
+                let plane = support::ControlPlane::start();
+                (plane.server.clone(), Running::Real { _plane: plane })
+            }
         };
-        plane.k8s("up");
-        plane
-    }
-
-    fn k8s(&self, verb: &str) {
-        let mut command = Command::new(&self.xtask);
-        command.args(["k8s", verb, "--dir"]).arg(self.folder.path().join("k8s"));
-        let output = command.output().unwrap();
-        if !output.status.success() && !std::thread::panicking() {
-            panic!("k8s {verb}: {}", String::from_utf8_lossy(&output.stderr));
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            admin: Caller {
+                kubeconfig: server.kubeconfig,
+            },
+            _running: running,
         }
-    }
-}
-
-impl Drop for ControlPlane {
-    fn drop(&mut self) {
-        self.k8s("down");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::control_plane::{Caller, Namespace, until};
+use super::control_plane::{Caller, Namespace, until};
 
 /// Made by hand, with nobody to serve them.
 fn objects(namespace: &str) -> String {

@@ -5,7 +5,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-use crate::exposition::Exposition;
+use super::exposition::Exposition;
 use crate::support::World;
 use crate::support::world::eventually;
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use usher_subnets::metrics::names::METRICS;
 
-use crate::promql;
+use super::promql;
 
 /// Section 9: name, expression, for, severity.
 const ALERTS: [(&str, &str, &str, &str); 6] = [

@@ -3,6 +3,7 @@
 //!
 //! [`answers`]: every answer, on a replica that does not lead; the test itself answers for the leader. [`hostile`]: clients
 //! that mean no good. [`rights`]: what the operator itself may lack. [`example`]: the CronJob of the examples.
+//! `cluster_embedded` runs the same on our own cluster.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 #[path = "../support/mod.rs"]
