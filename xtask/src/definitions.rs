@@ -1,9 +1,12 @@
 //! `cargo xtask definitions`: the facts about built-in kinds that `usher-embedded` decodes and merges by.
 //!
 //! Two sources, both of the pinned Kubernetes release (`xtask/k8s/go.mod`) in the Go module cache: the OpenAPI documents
-//! say what a field may be and how lists merge; the Go types say how an empty field is written and what a decode error
-//! calls its type. Only facts are kept, no sentence. The reader is `crates/embedded/src/kinds/definitions.rs`, which
-//! tells the format.
+//! say what a field may be and how lists merge; the Go types say how an empty field is written, what a decode error
+//! calls its type, and its number in protobuf. The last is held against the release's `.proto` files ([`proto`]). Only
+//! facts are kept, no sentence. The reader is `crates/embedded/src/kinds/definitions.rs`, which tells the format.
+
+mod filled;
+mod proto;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -98,11 +101,15 @@ pub(crate) fn command() -> Result<()> {
             .get(&name)
             .ok_or_else(|| Error::Machine(format!("{name} is in none of the OpenAPI documents")))?;
         let text = definition_text(&name, definition, &mut go, &mut wanted)?;
+        let messages = proto::messages(&go.folder(package_of(&name))?)?;
+        proto::check(&name, &text, &messages)?;
         written.insert(name, text);
     }
     let text: String = written.into_values().collect();
-    let target = paths::repository().join(OUTPUT);
-    std::fs::write(&target, text).map_err(Error::at("write", &target))?;
+    for (file, text) in [(OUTPUT, text), (filled::OUTPUT, filled::text(&documents)?)] {
+        let target = paths::repository().join(file);
+        std::fs::write(&target, text).map_err(Error::at("write", &target))?;
+    }
     progress::say(&format!("wrote {OUTPUT}: {} definitions", seen.len()));
     Ok(())
 }
@@ -164,6 +171,9 @@ fn definition_text(name: &str, definition: &Value, go: &mut GoTypes, wanted: &mu
             marks.push("required".to_owned());
         }
         marks.push(format!("go:{}", fact.go_type));
+        if let Some(wire) = wire_text(field, &fact.wire) {
+            marks.push(format!("wire:{wire}"));
+        }
         for (key, mark) in [
             ("x-kubernetes-list-type", "list"),
             ("x-kubernetes-patch-merge-key", "key"),
@@ -222,9 +232,10 @@ fn type_text(schema: &Value, wanted: &mut Vec<String>) -> String {
             "RawExtension" => "raw".to_owned(),
             "FieldsV1" => "fields".to_owned(),
             "Duration" if name.starts_with(META) => "duration".to_owned(),
-            "JSON" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray" => {
-                "any".to_owned()
-            }
+            "JSON" => "json".to_owned(),
+            "JSONSchemaPropsOrArray" => "schema-or-list".to_owned(),
+            "JSONSchemaPropsOrBool" => "schema-or-bool".to_owned(),
+            "JSONSchemaPropsOrStringArray" => "schema-or-strings".to_owned(),
             _ => {
                 wanted.push(name.to_owned());
                 format!("@{name}")
@@ -262,6 +273,31 @@ struct Fact {
     go_type: String,
     omit_empty: bool,
     omit_zero: bool,
+    /// Where protobuf has it, from the definition's message on; nowhere for what stands around a message.
+    wire: Vec<Wire>,
+}
+
+/// A field's number in protobuf, and what Go calls the field.
+#[derive(Debug, Clone, PartialEq)]
+struct Wire {
+    number: u32,
+    go_name: String,
+}
+
+/// Numbers from the definition's message on, with Go's name where it is not the field's own with a capital.
+fn wire_text(field: &str, wire: &[Wire]) -> Option<String> {
+    let (last, holders) = wire.split_last()?;
+    let mut text: String = holders
+        .iter()
+        .map(|holder| format!("{}={}.", holder.number, holder.go_name))
+        .collect();
+    text.push_str(&last.number.to_string());
+    let first = field.get(..1).unwrap_or_default().to_ascii_uppercase();
+    if last.go_name != format!("{first}{}", field.get(1..).unwrap_or_default()) {
+        text.push('=');
+        text.push_str(&last.go_name);
+    }
+    Some(text)
 }
 
 /// Struct fields by package folder and type name, read as they are asked for.
@@ -274,14 +310,14 @@ struct GoTypes {
 #[derive(Debug, Default, Clone)]
 struct GoStruct {
     fields: HashMap<String, Fact>,
-    /// Types whose fields are taken over, as written.
-    inline: Vec<String>,
+    /// Types whose fields are taken over, as written, and where protobuf has them.
+    inline: Vec<(String, Option<Wire>)>,
 }
 
 impl GoTypes {
     fn field(&mut self, definition: &str, field: &str) -> Result<Fact> {
-        let (package, name) = definition.rsplit_once('.').unwrap_or(("", definition));
-        self.find(package, name, field)?
+        let name = definition.rsplit('.').next().unwrap_or(definition);
+        self.find(package_of(definition), name, field)?
             .ok_or_else(|| Error::Machine(format!("the Go type of {definition} has no field {field}")))
     }
 
@@ -296,13 +332,17 @@ impl GoTypes {
         if let Some(fact) = found.fields.get(field) {
             return Ok(Some(fact.clone()));
         }
-        for inline in &found.inline {
+        for (inline, holder) in &found.inline {
             let (package, name) = match inline.split_once('.') {
                 Some(("metav1", name)) => (META.trim_end_matches('.'), name),
                 Some(("v1" | "corev1", name)) => (CORE.trim_end_matches('.'), name),
                 _ => (package, inline.as_str()),
             };
-            if let Some(fact) = self.find(package, name, field)? {
+            if let Some(mut fact) = self.find(package, name, field)? {
+                match holder {
+                    Some(holder) => fact.wire.insert(0, holder.clone()),
+                    None => fact.wire.clear(),
+                }
                 return Ok(Some(fact));
             }
         }
@@ -320,6 +360,11 @@ impl GoTypes {
         let base = self.modules.get(&name).cloned().unwrap_or_default();
         Ok(words.fold(base, |folder, word| folder.join(word)))
     }
+}
+
+/// `io.k8s.api.core.v1` of `io.k8s.api.core.v1.Pod`.
+fn package_of(definition: &str) -> &str {
+    definition.rsplit_once('.').map_or("", |(package, _)| package)
 }
 
 fn read_package(folder: &Path) -> Result<HashMap<String, GoStruct>> {
@@ -370,9 +415,13 @@ fn read_field(line: &str, package: &str, into: &mut GoStruct) {
     let (Some(first), second) = (words.next(), words.next()) else {
         return;
     };
+    let wire = wire_number(line).map(|number| Wire {
+        number,
+        go_name: first.rsplit('.').next().unwrap_or(first).to_owned(),
+    });
     // An embedded type stands alone; it is a field of its own when the tag names it.
     match second.or((!name.is_empty()).then_some(first)) {
-        None => into.inline.push(first.to_owned()),
+        None => into.inline.push((first.to_owned(), wire)),
         Some(go_type) => {
             into.fields.insert(
                 name.to_owned(),
@@ -380,10 +429,17 @@ fn read_field(line: &str, package: &str, into: &mut GoStruct) {
                     go_type: qualified(go_type, package),
                     omit_empty: options.contains(&"omitempty"),
                     omit_zero: options.contains(&"omitzero"),
+                    wire: wire.into_iter().collect(),
                 },
             );
         }
     }
+}
+
+/// From a tag such as `protobuf:"bytes,1,opt,name=handler"`.
+fn wire_number(line: &str) -> Option<u32> {
+    let (_, tag) = line.split_once("protobuf:\"")?;
+    tag.split(',').nth(1)?.parse().ok()
 }
 
 /// The type with its package's own name: imports are renamed in the source (`metav1`), and a package's own types stand bare.
@@ -427,7 +483,7 @@ mod tests {
                     \tC []metav1.Time `json:\"c\"`\n\tD Phase `json:\"d,omitempty,omitzero\"`\n}\n";
         read_structs(text, "v1", &mut types);
         let found = types.get("A").unwrap();
-        assert_eq!(found.inline, ["metav1.TypeMeta"]);
+        assert_eq!(found.inline, [("metav1.TypeMeta".to_owned(), None)]);
         let fact = |name: &str| found.fields.get(name).unwrap();
         assert_eq!(fact("b").go_type, "*int32");
         assert!(fact("b").omit_empty && !fact("b").omit_zero);
