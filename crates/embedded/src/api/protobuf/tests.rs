@@ -11,7 +11,8 @@ use crate::kinds::{self, definition};
 
 /// Objects with a value in every field, from `cargo xtask definitions`: the definition, protobuf, JSON.
 const FILLED: &str = include_str!("filled.txt");
-/// Objects of a real server, each asked for in both formats: protobuf, JSON.
+/// Objects of a real kube-apiserver 1.36.3: what `kinds/recorded/creates.json` sends, and a definition with schemas of all
+/// sorts, was created and asked for with `Accept: application/vnd.kubernetes.protobuf` and as JSON. Protobuf, JSON.
 const RECORDED: &str = include_str!("recorded.txt");
 
 /// What should come of a message, and what comes, as it would be stored.
