@@ -1,4 +1,4 @@
-//! Bodies in and out: JSON, YAML, and the few protobuf messages that kubectl sends.
+//! Bodies in and out: JSON, YAML, and in protobuf what clients send.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -9,9 +9,12 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
+use crate::api::protobuf::BodyType;
 use crate::api::watch::WatchLines;
 use crate::fault::Fault;
 use crate::registry::ask::Parsed;
+
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The most that a body may hold (S8).
 pub(crate) const MOST: usize = 3 * 1024 * 1024;
@@ -114,17 +117,16 @@ where
     Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
-/// JSON or YAML by its media type. Protobuf is read where [`super::protobuf`] knows the message.
-/// `kind` is what it should be.
-pub(crate) fn parse(bytes: &Bytes, media: &str, kind: &str) -> Result<Parsed, Fault> {
+/// JSON, YAML or protobuf by its media type.
+pub(crate) fn parse(bytes: &Bytes, media: &str, expected: BodyType) -> Result<Parsed, Fault> {
     match media {
-        "application/json" => parse_json(bytes, kind),
+        "application/json" => parse_json(bytes, expected.kind),
         "application/yaml" => parse_yaml(bytes).map(Parsed::from),
-        "application/vnd.kubernetes.protobuf" => super::protobuf::parse(bytes).map(Parsed::from),
+        PROTOBUF => super::protobuf::parse(bytes, expected).map(Parsed::from),
         _ => Err(super::negotiate::unsupported(&[
             "application/json",
             "application/yaml",
-            "application/vnd.kubernetes.protobuf",
+            PROTOBUF,
         ])),
     }
 }

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use crate::api::answer::Answer;
 use crate::api::body;
+use crate::api::discovery::subresources::{ResponseKind, response_kind};
 use crate::api::negotiate::{Format, Representation, Shape, content_type, representation, unsupported};
+use crate::api::protobuf::BodyType;
 use crate::api::query::{Query, check_manager, invalid};
 use crate::api::route::Place;
 use crate::api::table::{self, IncludeObject, ListMeta, Wanted};
@@ -89,7 +91,7 @@ impl Call<'_> {
             (&Method::PUT, Some("scale")) => {
                 self.check_readable(false)?;
                 let ask = self.ask("UpdateOptions")?;
-                let parsed = self.read(body).await?;
+                let parsed = self.read(target, body).await?;
                 let outcome = self.registry().replace_scale(target, &ask, &parsed.value).await?;
                 self.outcome(200, outcome)
             }
@@ -102,7 +104,7 @@ impl Call<'_> {
             }
             (&Method::POST, Some(subresource)) => {
                 let ask = self.ask("CreateOptions")?;
-                let parsed = self.read(body).await?;
+                let parsed = self.read(target, body).await?;
                 self.post_subresource(target, subresource, &ask, parsed.value).await
             }
             _ => Err(self.not_allowed()),
@@ -323,17 +325,25 @@ impl Call<'_> {
         Ok(Answer::watch(lines))
     }
 
-    async fn read<B>(&self, body: B) -> Result<Parsed, Fault>
+    async fn read<B>(&self, target: &Target, body: B) -> Result<Parsed, Fault>
     where
         B: Body<Data = Bytes> + Send,
         B::Error: std::fmt::Display,
     {
         let bytes = body::read(body).await?;
-        let kind = match self.registry().catalog().find(self.place.group, self.place.resource) {
-            Some(resource) => resource.row.kind.to_string(),
-            None => String::new(),
+        let row = &target.resource.row;
+        let (group, version, kind) = match target.subresource.as_deref().map(response_kind) {
+            Some(ResponseKind::Of { group, version, kind }) => (group, version, kind),
+            Some(ResponseKind::Beside(kind)) => (&*row.group, &*target.version.name, kind),
+            Some(ResponseKind::Own) | None => (&*row.group, &*target.version.name, &*row.kind),
         };
-        body::parse(&bytes, content_type(&self.parts.headers), &kind)
+        let media = content_type(&self.parts.headers);
+        // Only built-in kinds have a form in protobuf.
+        if target.resource.is_custom() && kind == &*row.kind && media == body::PROTOBUF {
+            return Err(unsupported(&["application/json", "application/yaml"]));
+        }
+        let expected = BodyType { group, version, kind };
+        body::parse(&bytes, media, expected)
     }
 
     /// Who asks for a write, and how. `options` names the kind of its options.
@@ -368,7 +378,7 @@ impl Call<'_> {
     {
         self.check_readable(true)?;
         let ask = self.ask("CreateOptions")?;
-        let parsed = self.read(body).await?;
+        let parsed = self.read(target, body).await?;
         let mut warnings = Vec::new();
         let object = Registry::decode(target, parsed, &ask, &mut warnings)?;
         if target.resource.row.verbs == ["create"] {
@@ -387,7 +397,7 @@ impl Call<'_> {
     {
         self.check_readable(true)?;
         let ask = self.ask("UpdateOptions")?;
-        let parsed = self.read(body).await?;
+        let parsed = self.read(target, body).await?;
         let outcome = self.registry().replace(target, &ask, parsed).await?;
         let code = if outcome.created { 201 } else { 200 };
         self.written(target, &ask, code, outcome).await
@@ -518,7 +528,7 @@ impl Call<'_> {
         let parsed = if bytes.is_empty() {
             None
         } else {
-            Some(body::parse(&bytes, content_type(&self.parts.headers), "DeleteOptions")?.value)
+            Some(body::parse(&bytes, content_type(&self.parts.headers), BodyType::DELETE_OPTIONS)?.value)
         };
         let (options, dry_run) = self.query.delete_options(parsed.as_ref())?;
         let ask = Ask {

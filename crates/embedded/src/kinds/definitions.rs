@@ -5,10 +5,13 @@
 //! between tabs.
 //!
 //! - Types: `string`, `boolean`, `int32`, `int64`, `double`, `byte`, `date-time`, `micro-time`, `duration`, `quantity`,
-//!   `int-or-string`, `raw` (an object nobody looks into), `fields`, `any`, `@definition`, `[]type`, `{}type`.
+//!   `int-or-string`, `raw` (an object nobody looks into), `fields`, `@definition`, `[]type`, `{}type`; and of schemas
+//!   `json`, `schema-or-list`, `schema-or-bool`, `schema-or-strings`, `any`.
 //! - Marks: `always` and `given` as in [`Written`] (neither: not empty), `required`, `atomic`, `go:type`,
 //!   `list:type`, `keys:list map keys`, `key:patch merge key`, `patch:strategy`, `default:JSON`, `granular` (against the
-//!   definition's `atomic`), `inner:JSON` (the default of items or of a map's values).
+//!   definition's `atomic`), `inner:JSON` (the default of items or of a map's values), `wire:` the number in protobuf,
+//!   which `crate::api::protobuf` reads by: `2=VolumeSource.1` is field 1 of the message that is field 2, which Go calls
+//!   so; without `=` Go's name is the field's own with a capital.
 //!
 //! Nothing is parsed before it is asked for; each definition is made once for the process and shared.
 
@@ -71,6 +74,11 @@ pub fn definition(name: &str) -> Option<Arc<Schema>> {
 /// Names of all definitions, in no order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     INDEX.keys().copied()
+}
+
+/// Each definition's name and its fields' lines, for who reads other facts than a schema has.
+pub(crate) fn lines() -> impl Iterator<Item = (&'static str, &'static str)> {
+    INDEX.iter().map(|(name, block)| (*name, block.fields))
 }
 
 fn make(
@@ -151,7 +159,9 @@ fn typed(
                 schema.atomic_map = true;
                 schema.format = Some(text.into());
             }
-            "any" => schema.preserve_unknown = true,
+            "any" | "json" | "schema-or-list" | "schema-or-bool" | "schema-or-strings" => {
+                schema.preserve_unknown = true;
+            }
             format => {
                 schema.kind = Some(Type::String);
                 schema.format = Some(format.into());

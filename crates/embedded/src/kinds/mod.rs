@@ -65,6 +65,7 @@ mod webhooks;
 mod workload;
 
 pub use decode::decode;
+pub(crate) use definitions::lines as definition_lines;
 pub use definitions::{definition, names as definition_names};
 pub use pod::quality;
 pub use table::{alias_of, rows};

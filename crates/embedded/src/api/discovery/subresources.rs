@@ -71,19 +71,32 @@ pub fn subresources(row: &Row, version: &Version) -> Vec<Subresource> {
 }
 
 pub fn subresource(name: &'static str) -> Subresource {
-    let (response, verbs) = match name {
-        "scale" => (of("autoscaling", "v1", "Scale"), READ_WRITE),
-        "eviction" => (of("policy", "v1", "Eviction"), CREATE),
-        "token" => (of("authentication.k8s.io", "v1", "TokenRequest"), CREATE),
-        "binding" => (ResponseKind::Beside("Binding"), CREATE),
-        "exec" => (ResponseKind::Beside("PodExecOptions"), CONNECT),
-        "attach" => (ResponseKind::Beside("PodAttachOptions"), CONNECT),
-        "portforward" => (ResponseKind::Beside("PodPortForwardOptions"), CONNECT),
-        "log" => (ResponseKind::Own, &["get"] as &[&str]),
-        "finalize" => (ResponseKind::Own, &["update"] as &[&str]),
-        _ => (ResponseKind::Own, READ_WRITE),
+    let verbs = match name {
+        "eviction" | "token" | "binding" => CREATE,
+        "exec" | "attach" | "portforward" => CONNECT,
+        "log" => &["get"],
+        "finalize" => &["update"],
+        _ => READ_WRITE,
     };
-    Subresource { name, response, verbs }
+    Subresource {
+        name,
+        response: response_kind(name),
+        verbs,
+    }
+}
+
+/// The kind that is read and written at a subresource.
+pub fn response_kind(name: &str) -> ResponseKind {
+    match name {
+        "scale" => of("autoscaling", "v1", "Scale"),
+        "eviction" => of("policy", "v1", "Eviction"),
+        "token" => of("authentication.k8s.io", "v1", "TokenRequest"),
+        "binding" => ResponseKind::Beside("Binding"),
+        "exec" => ResponseKind::Beside("PodExecOptions"),
+        "attach" => ResponseKind::Beside("PodAttachOptions"),
+        "portforward" => ResponseKind::Beside("PodPortForwardOptions"),
+        _ => ResponseKind::Own,
+    }
 }
 
 const fn of(group: &'static str, version: &'static str, kind: &'static str) -> ResponseKind {

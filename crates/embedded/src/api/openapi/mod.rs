@@ -7,7 +7,7 @@
 
 mod actions;
 mod custom;
-mod definitions;
+pub(crate) mod definitions;
 mod enums;
 mod facts;
 mod parameters;

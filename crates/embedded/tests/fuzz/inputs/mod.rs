@@ -2,11 +2,13 @@
 
 mod around;
 mod patches;
+mod protobuf;
 
 use serde_json::{Value, json};
 
 use around::{ACCEPTS, METHODS, headers, path, query};
 use patches::patch;
+use protobuf::protobuf;
 
 use crate::corpus::Corpus;
 use crate::custom;
@@ -89,8 +91,8 @@ pub fn next(corpus: &Corpus, seen: &Seen, dice: &mut Dice) -> Sent {
         54..62 => put_back(corpus, seen, dice),
         62..74 => read(corpus, seen, dice),
         74..80 => custom::definition(corpus, seen, dice),
-        80..95 => custom::object(corpus, seen, dice).unwrap_or_else(|| from_corpus(corpus, dice)),
-        95..97 => protobuf(corpus, dice),
+        80..92 => custom::object(corpus, seen, dice).unwrap_or_else(|| from_corpus(corpus, dice)),
+        92..97 => protobuf(corpus, dice),
         _ => delete(corpus, seen, dice),
     };
     if dice.one_in(6) {
@@ -224,42 +226,4 @@ fn delete(corpus: &Corpus, seen: &Seen, dice: &mut Dice) -> Sent {
     } else {
         sent.with_body(JSON, mutate::text(&body))
     }
-}
-
-/// An envelope around some bytes, both possibly broken.
-fn protobuf(corpus: &Corpus, dice: &mut Dice) -> Sent {
-    let sent = any(&corpus.requests, dice).unwrap().clone();
-    let body: Value = serde_json::from_slice(&sent.body).unwrap_or_default();
-    let text = |key: &str, otherwise: &str| body[key].as_str().unwrap_or(otherwise).as_bytes().to_vec();
-    let field = |number: u8, bytes: &[u8]| {
-        let mut all = vec![number << 3 | 2];
-        let mut length = bytes.len();
-        while length >= 0x80 {
-            all.push((length & 0x7f) as u8 | 0x80);
-            length >>= 7;
-        }
-        all.push(length as u8);
-        all.extend(bytes);
-        all
-    };
-    let name = field(1, body["metadata"]["name"].as_str().unwrap_or("p").as_bytes());
-    let mut raw = field(1, &name);
-    for _ in 0..dice.below(6) {
-        let noise: Vec<u8> = (0..dice.below(20)).map(|_| dice.next() as u8).collect();
-        raw.extend(field(dice.below(16) as u8, &noise));
-    }
-    if dice.one_in(20) {
-        raw = (0..300).fold(raw, |raw, _| field(2, &raw));
-    }
-    let kind = if dice.one_in(4) {
-        b"DeleteOptions".to_vec()
-    } else {
-        text("kind", "Pod")
-    };
-    let meta = [field(1, &text("apiVersion", "v1")), field(2, &kind)].concat();
-    let mut bytes = [b"k8s\0".to_vec(), field(1, &meta), field(2, &raw)].concat();
-    if dice.one_in(2) {
-        mutate::bytes(&mut bytes, dice);
-    }
-    sent.with_body("application/vnd.kubernetes.protobuf", bytes)
 }
