@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::admission::{Operation, Review, nodes, pods, storage, webhooks};
 use crate::fault::{Fault, Subject};
 use crate::registry::{Registry, object};
-use crate::store::Key;
+use crate::store::{Entry, Key};
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -44,9 +44,6 @@ struct DatedMeta {
 
 impl Registry {
     pub(super) fn built_in_steps(&self, review: &Review<'_>, object: &mut Value) -> Result<(), Fault> {
-        if review.operation == Operation::Create {
-            self.namespace_is_open(review)?;
-        }
         if !review.target.resource.row.group.is_empty() {
             return Ok(());
         }
@@ -89,10 +86,11 @@ impl Registry {
         }
     }
 
-    /// O9: a namespace that is not there, or on its way out, takes nothing new.
-    fn namespace_is_open(&self, review: &Review<'_>) -> Result<(), Fault> {
+    /// O9: a namespace that is not there, or on its way out, takes nothing new. The registry asks before anything else, and
+    /// again if it has moved until the object is stored.
+    pub(crate) fn open_namespace(&self, review: &Review<'_>) -> Result<Option<Entry>, Fault> {
         let Some(namespace) = &review.target.namespace else {
-            return Ok(());
+            return Ok(None);
         };
         let namespaces = Subject {
             group: String::new(),

@@ -349,6 +349,10 @@ impl Store {
                 revisions.push(entry.revision);
                 continue;
             }
+            if change == Change::Keep {
+                revisions.push(found.map_or(0, |entry| entry.revision));
+                continue;
+            }
             let newest = state.newest + lines.len() as u64;
             let key = found.as_ref().map_or(key, |entry| entry.key.clone());
             let tally = self.shared.renderings.clone();

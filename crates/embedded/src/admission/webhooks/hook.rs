@@ -281,6 +281,7 @@ mod tests {
             row: Arc::new(row),
             cel: Vec::new(),
             shaped: 0,
+            defined: 0,
             definition: None,
             closing: false,
         };
