@@ -200,6 +200,12 @@ impl Shared {
             tree.append(line.clone());
             self.hub.tell(&line, &mut woken);
         }
+        // A minute's compaction is too late for who writes fast.
+        if let Some(compacted) = tree.keep_within(&self.options.retention)
+            && let Some(queue) = &self.queue
+        {
+            queue.compact(compacted);
+        }
         woken
     }
 }
