@@ -413,6 +413,15 @@ impl Store {
         }
     }
 
+    /// Whether what is written reaches the disk: the error is the one that the last commit had. Asking after one has the
+    /// writer try again, so that a store to which nobody writes is found healed too.
+    pub fn health(&self) -> Result<(), StoreError> {
+        match &self.shared.queue {
+            None => Ok(()),
+            Some(queue) => queue.health(),
+        }
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(self.shared.read().tree.clone())
     }
