@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use crate::admission::{Operation, Review, nodes, pods, storage, webhooks};
 use crate::fault::{Fault, Subject};
+use crate::kinds;
+use crate::registry::ask::Target;
 use crate::registry::{Registry, object};
 use crate::store::{Entry, Key};
 
@@ -111,6 +113,17 @@ impl Registry {
                     &format!("namespace {namespace} is being terminated"),
                     "metadata.namespace",
                 ));
+        }
+        Ok(Some(entry))
+    }
+
+    /// The classes that every cluster has stay. Only who names one is refused: the reference deletes them with all others.
+    pub(crate) fn admit_named_delete(&self, target: &Target) -> Result<(), Fault> {
+        let row = &target.resource.row;
+        let is_class = &*row.group == "scheduling.k8s.io" && &*row.kind == "PriorityClass";
+        if is_class && kinds::SYSTEM_CLASSES.iter().any(|(name, ..)| *name == target.name) {
+            let why = "this is a system priority class and cannot be deleted";
+            return Err(Fault::forbidden(&target.plural(), &target.name, why));
         }
         Ok(())
     }
