@@ -349,14 +349,14 @@ impl Store {
             {
                 return Err(WriteError::Conflict { key, current: found });
             }
+            if change == Change::Keep {
+                revisions.push(found.map_or(0, |entry| entry.revision));
+                continue;
+            }
             if let (Change::Put(value), Some(entry)) = (&change, &found)
                 && *value == entry.value
             {
                 revisions.push(entry.revision);
-                continue;
-            }
-            if change == Change::Keep {
-                revisions.push(found.map_or(0, |entry| entry.revision));
                 continue;
             }
             let newest = state.newest + lines.len() as u64;
