@@ -31,9 +31,8 @@ impl Definitions {
     fn note(&mut self, entry: &Entry, wishes: &mut Wishes) {
         let Ok(definition) = object::decode(entry) else { return };
         // Somebody may have wiped what the server says of it.
-        if !object::is_deleting(&definition)
-            && !(is_true(&definition, "Established") && is_true(&definition, "NamesAccepted"))
-        {
+        let is_served = is_true(&definition, "Established") && is_true(&definition, "NamesAccepted");
+        if !object::is_deleting(&definition) && !is_served {
             wishes.sync(entry.key.name());
         }
         let holds = object::finalizers(&definition).any(|finalizer| finalizer == CLEANUP);
