@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::controllers::Controllers;
 use crate::controllers::driver::Driver;
 use crate::fault::Fault;
+use crate::kinds;
 use crate::manual::Manual;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
@@ -276,14 +277,29 @@ impl Life {
     }
 }
 
-/// The namespaces that every cluster has (C2).
+/// The namespaces (C2) and priority classes that every cluster has.
 async fn first_objects(registry: &Registry) -> Result<(), Fault> {
+    for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        first_object(registry, ("", "namespaces"), name, body).await?;
+    }
+    for (name, value, description) in kinds::SYSTEM_CLASSES {
+        let body = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+            "value": value, "description": description});
+        first_object(registry, ("scheduling.k8s.io", "priorityclasses"), name, body).await?;
+    }
+    Ok(())
+}
+
+/// Made if it is not there.
+async fn first_object(registry: &Registry, kind: (&str, &str), name: &str, body: Value) -> Result<(), Fault> {
+    let (group, plural) = kind;
     let catalog = registry.catalog();
-    let Some(resource) = catalog.find("", "namespaces") else {
-        return Err(Fault::internal("there is no kind Namespace"));
+    let Some(resource) = catalog.find(group, plural) else {
+        return Err(Fault::internal(format!("there is no kind {plural}")));
     };
     let Some(version) = resource.version("v1") else {
-        return Err(Fault::internal("there is no version v1 of Namespace"));
+        return Err(Fault::internal(format!("there is no version v1 of {plural}")));
     };
     let target = Target {
         version: version.clone(),
@@ -293,13 +309,10 @@ async fn first_objects(registry: &Registry) -> Result<(), Fault> {
         subresource: None,
     };
     let ask = Ask::internal("kube-apiserver");
-    for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-        if registry.store.head(&target.key_of(name)).is_some() {
-            continue;
-        }
-        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        let namespace = Registry::decode(&target, body.into(), &ask, &mut Vec::new())?;
-        registry.create(&target, &ask, namespace, Vec::new()).await?;
+    if registry.store.head(&target.key_of(name)).is_some() {
+        return Ok(());
     }
+    let object = Registry::decode(&target, body.into(), &ask, &mut Vec::new())?;
+    registry.create(&target, &ask, object, Vec::new()).await?;
     Ok(())
 }

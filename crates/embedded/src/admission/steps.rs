@@ -7,8 +7,10 @@ use serde_json::Value;
 
 use crate::admission::{Operation, Review, nodes, pods, storage, webhooks};
 use crate::fault::{Fault, Subject};
+use crate::kinds;
+use crate::registry::ask::Target;
 use crate::registry::{Registry, object};
-use crate::store::Key;
+use crate::store::{Entry, Key};
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -44,9 +46,6 @@ struct DatedMeta {
 
 impl Registry {
     pub(super) fn built_in_steps(&self, review: &Review<'_>, object: &mut Value) -> Result<(), Fault> {
-        if review.operation == Operation::Create {
-            self.namespace_is_open(review)?;
-        }
         if !review.target.resource.row.group.is_empty() {
             return Ok(());
         }
@@ -89,10 +88,11 @@ impl Registry {
         }
     }
 
-    /// O9: a namespace that is not there, or on its way out, takes nothing new.
-    fn namespace_is_open(&self, review: &Review<'_>) -> Result<(), Fault> {
+    /// O9: a namespace that is not there, or on its way out, takes nothing new. The registry asks before anything else, and
+    /// again if it has moved until the object is stored.
+    pub(crate) fn open_namespace(&self, review: &Review<'_>) -> Result<Option<Entry>, Fault> {
         let Some(namespace) = &review.target.namespace else {
-            return Ok(());
+            return Ok(None);
         };
         let namespaces = Subject {
             group: String::new(),
@@ -113,6 +113,17 @@ impl Registry {
                     &format!("namespace {namespace} is being terminated"),
                     "metadata.namespace",
                 ));
+        }
+        Ok(Some(entry))
+    }
+
+    /// The classes that every cluster has stay. Only who names one is refused: the reference deletes them with all others.
+    pub(crate) fn admit_named_delete(&self, target: &Target) -> Result<(), Fault> {
+        let row = &target.resource.row;
+        let is_class = &*row.group == "scheduling.k8s.io" && &*row.kind == "PriorityClass";
+        if is_class && kinds::SYSTEM_CLASSES.iter().any(|(name, ..)| *name == target.name) {
+            let why = "this is a system priority class and cannot be deleted";
+            return Err(Fault::forbidden(&target.plural(), &target.name, why));
         }
         Ok(())
     }

@@ -54,6 +54,29 @@ impl Documents {
 }
 
 impl Server {
+    /// Everything is alive that can answer; it is ready as long as what is written reaches the disk. Single checks are
+    /// named as the reference names them.
+    fn health(&self, path: &str, query: &Query) -> Answer {
+        let mut names = path.trim_matches('/').split('/');
+        let name = names.next().unwrap_or("healthz");
+        let asks_store = name == "readyz" && matches!(names.next(), None | Some("store" | "etcd"));
+        let store = if asks_store {
+            self.registry.store.health()
+        } else {
+            Ok(())
+        };
+        match store {
+            Err(why) => Answer::text(
+                500,
+                format!("[+]ping ok\n[-]store failed: {why}\n{name} check failed\n"),
+            ),
+            Ok(()) if query.flag("verbose") => {
+                Answer::text(200, format!("[+]ping ok\n[+]store ok\n{name} check passed\n"))
+            }
+            Ok(()) => Answer::text(200, "ok"),
+        }
+    }
+
     pub(super) fn document(&self, route: &Route<'_>, parts: &Parts, query: &Query) -> Result<Answer, Fault> {
         let catalog = self.registry.catalog();
         let rows = || catalog.rows();
@@ -63,7 +86,7 @@ impl Server {
         };
         let json = "application/json";
         match route {
-            Route::Health(path) => Ok(health(path, query)),
+            Route::Health(path) => Ok(self.health(path, query)),
             Route::Version => {
                 let format = representation(&parts.headers, true, false)?.format;
                 let version = discovery::version(env!("CARGO_PKG_VERSION"));
@@ -211,15 +234,6 @@ fn tagged(parts: &Parts, content_type: &str, document: &Document) -> Answer {
     answer.with_etag(document.etag.clone())
 }
 
-/// Everything is healthy that can answer; single checks are named as the reference names them.
-fn health(path: &str, query: &Query) -> Answer {
-    if query.flag("verbose") {
-        let name = path.trim_matches('/').split('/').next().unwrap_or("healthz");
-        return Answer::text(200, format!("[+]ping ok\n[+]store ok\n{name} check passed\n"));
-    }
-    Answer::text(200, "ok")
-}
-
 /// A resource that is not served, in a group that is.
 pub(super) fn nothing_there() -> Fault {
     let mut fault = Fault::new(404, "NotFound", "the server could not find the requested resource");
@@ -232,4 +246,122 @@ pub(super) fn no_such_path() -> Fault {
     let mut fault = Fault::new(404, "", "404 page not found");
     fault.is_plain = true;
     fault
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::Request;
+    use http_body_util::{BodyExt as _, Full};
+
+    use crate::admission::Admission;
+    use crate::api::{ApiService, Documents, Server, openapi};
+    use crate::clock::Clock;
+    use crate::kinds;
+    use crate::registry::Registry;
+    use crate::security::{Secrets, Security};
+    use crate::store::{Disk, Durability, Options, Store};
+
+    /// A file whose disk is full when it is told so.
+    #[derive(Debug)]
+    struct Filling {
+        file: tempfile::NamedTempFile,
+        is_full: Arc<AtomicBool>,
+    }
+
+    #[derive(Debug)]
+    struct Backend {
+        file: redb::backends::FileBackend,
+        is_full: Arc<AtomicBool>,
+    }
+
+    impl Disk for Filling {
+        fn path(&self) -> &Path {
+            Path::new("/data/store.redb")
+        }
+
+        fn backend(&self) -> io::Result<Box<dyn redb::StorageBackend>> {
+            let file = redb::backends::FileBackend::new(self.file.reopen()?).map_err(io::Error::other)?;
+            let is_full = self.is_full.clone();
+            Ok(Box::new(Backend { file, is_full }))
+        }
+    }
+
+    impl redb::StorageBackend for Backend {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.file.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.file.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            if self.is_full.load(Ordering::SeqCst) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.file.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.file.write(offset, data)
+        }
+
+        fn close(&self) -> io::Result<()> {
+            self.file.close()
+        }
+    }
+
+    #[tokio::test]
+    async fn ready_is_who_can_store_and_alive_is_who_can_say_that_it_cannot() {
+        let is_full = Arc::new(AtomicBool::new(false));
+        let disk = Filling {
+            file: tempfile::NamedTempFile::new().unwrap(),
+            is_full: is_full.clone(),
+        };
+        let options = Options::new(|| Clock::System.now());
+        let store = Store::open_on(disk, Durability::Fsync, options).unwrap();
+        let registry = Registry::new(store, Clock::System, 0, Admission::default());
+        let server = Arc::new(Server {
+            registry: Arc::new(registry),
+            security: Security::new(Secrets::random().unwrap()),
+            documents: Documents::default(),
+            openapi: openapi::Documents::new(kinds::definition),
+            audit: None,
+        });
+        let ask = |method: &'static str, path: &'static str, body: &'static str| {
+            let request = Request::builder().method(method).uri(path);
+            let request = request.header("content-type", "application/json");
+            let request = request.body(Full::from(body)).unwrap();
+            let service = ApiService::trusted(server.clone());
+            async move {
+                let (parts, body) = service.answer(request).await.into_parts();
+                let bytes = body.collect().await.unwrap().to_bytes();
+                (parts.status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
+            }
+        };
+        let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}"#;
+        let fine = (200, "ok".to_owned());
+        assert_eq!(ask("GET", "/readyz", "").await, fine);
+        is_full.store(true, Ordering::SeqCst);
+        let (code, told) = ask("POST", "/api/v1/nodes", node).await;
+        assert_eq!(code, 500, "{told}");
+        let failed = "[+]ping ok\n[-]store failed: the disk of /data/store.redb is full: free some space and try again\n\
+             readyz check failed\n";
+        assert_eq!(ask("GET", "/readyz", "").await, (500, failed.to_owned()));
+        for path in ["/livez", "/healthz", "/readyz/ping"] {
+            assert_eq!(ask("GET", path, "").await, fine, "{path}");
+        }
+        is_full.store(false, Ordering::SeqCst);
+        assert_eq!(ask("POST", "/api/v1/nodes", node).await.0, 201);
+        assert_eq!(ask("GET", "/readyz", "").await, fine);
+    }
 }

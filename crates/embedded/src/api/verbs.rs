@@ -474,6 +474,7 @@ impl Call<'_> {
         self.check_readable(true)?;
         let (mut ask, options) = self.delete_ask(body).await?;
         ask.options = options.raw.clone();
+        self.registry().admit_named_delete(target)?;
         let outcome = self.registry().delete(target, &ask, &options).await?;
         let value = Registry::deletion_answer(target, &outcome);
         if !ask.dry_run {

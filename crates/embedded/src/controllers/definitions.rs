@@ -1,4 +1,5 @@
-//! A definition that is deleted takes its instances along (D6), then its finalizer goes, and with it the kind.
+//! A definition that is deleted takes its instances along (D6), then its finalizer goes, and with it the kind. One whose
+//! status somebody wiped is established again.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +30,11 @@ fn is_definition(key: &Key) -> bool {
 impl Definitions {
     fn note(&mut self, entry: &Entry, wishes: &mut Wishes) {
         let Ok(definition) = object::decode(entry) else { return };
+        // Somebody may have wiped what the server says of it.
+        let is_served = is_true(&definition, "Established") && is_true(&definition, "NamesAccepted");
+        if !object::is_deleting(&definition) && !is_served {
+            wishes.sync(entry.key.name());
+        }
         let holds = object::finalizers(&definition).any(|finalizer| finalizer == CLEANUP);
         if object::is_deleting(&definition)
             && holds
@@ -85,8 +91,11 @@ impl Control for Definitions {
             let Some(live) = hand.read(&definition)? else {
                 return Ok(Next::Done);
             };
-            let holds = object::finalizers(&live).any(|finalizer| finalizer == CLEANUP);
-            if !object::is_deleting(&live) || !holds {
+            if !object::is_deleting(&live) {
+                hand.registry.after_definition(&definition, key).await?;
+                return Ok(Next::Done);
+            }
+            if !object::finalizers(&live).any(|finalizer| finalizer == CLEANUP) {
                 return Ok(Next::Done);
             }
             let begun = Told {

@@ -68,5 +68,6 @@ pub use decode::decode;
 pub(crate) use definitions::lines as definition_lines;
 pub use definitions::{definition, names as definition_names};
 pub use pod::quality;
+pub(crate) use priority_class::SYSTEM as SYSTEM_CLASSES;
 pub use table::{alias_of, rows};
 pub(crate) use views::{answers_deleted_object, from_storage, has_subresource, stored_as, to_storage};

@@ -41,11 +41,23 @@ fn check(class: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// The classes that every cluster has: names, values, descriptions.
+pub const SYSTEM: [(&str, i64, &str); 2] = [
+    (
+        "system-node-critical",
+        2 * MOST + 1000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2 * MOST,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+];
+
 fn not_a_system_class(name: &str, value: i64, global: bool) -> Option<String> {
-    let expected = match name {
-        "system-node-critical" => 2 * MOST + 1000,
-        "system-cluster-critical" => 2 * MOST,
-        _ => return Some(format!("{name} is not a known system priority class")),
+    let Some((_, expected, _)) = SYSTEM.into_iter().find(|(known, _, _)| *known == name) else {
+        return Some(format!("{name} is not a known system priority class"));
     };
     if value != expected {
         Some(format!("value of {name} PriorityClass must be {expected}"))

@@ -17,6 +17,8 @@ pub struct Resource {
     /// The revision in which the CRD's schemas came to be as they are: what was stored before is pruned and defaulted
     /// again when it is read (D2). 0 for built-in kinds.
     pub(crate) shaped: Revision,
+    /// The CRD's revision of which this was made. 0 for built-in kinds.
+    pub(crate) defined: Revision,
     /// The CRD's uid: instances of a CRD that was deleted and made again are not its instances.
     pub(crate) definition: Option<String>,
     /// The CRD is on its way out: nothing new is made.
@@ -95,6 +97,7 @@ static BUILT_IN: LazyLock<Catalog> = LazyLock::new(|| {
             row: Arc::new(row),
             cel: Vec::new(),
             shaped: 0,
+            defined: 0,
             definition: None,
             closing: false,
         });

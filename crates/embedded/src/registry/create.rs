@@ -9,7 +9,6 @@ use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::row::{NameRule, Rules};
 use crate::registry::{Refused, Registry, object};
 use crate::schema;
-use crate::store::{Change, Expect};
 
 /// Names tried for a `generateName` before giving up (O6).
 const NAMES_TRIED: usize = 8;
@@ -64,10 +63,6 @@ impl Registry {
                 object::meta_mut(&mut admitted).insert("name".to_owned(), self.generated(base).into());
             }
             let name = object::name(&admitted).to_owned();
-            if target.resource.closing {
-                let why = "create not allowed while custom resource definition is terminating";
-                return Err(Fault::forbidden(&target.plural(), &name, why));
-            }
             let review = Review {
                 operation: Operation::Create,
                 target,
@@ -75,6 +70,7 @@ impl Registry {
                 old: None,
                 ask,
             };
+            let ground = self.ground(&review)?;
             // Held until the object is stored, so that nobody else is given its addresses.
             let _reserved = self.admit(&review, &mut admitted, warnings).await?;
             // A webhook may have named it otherwise.
@@ -89,12 +85,8 @@ impl Registry {
                 }
                 return Ok(Outcome::new(admitted, true, warnings));
             }
-            let stored = Self::fitting_form(&target.resource, &mut admitted)?;
-            match self
-                .commit(target.key_of(&name), Expect::Revision(0), Change::Put(stored.clone()))
-                .await
-            {
-                Ok(revision) => {
+            match self.commit_new(&review, ground, &mut admitted, warnings).await {
+                Ok((stored, revision)) => {
                     object::meta_mut(&mut admitted).insert("resourceVersion".to_owned(), revision.to_string().into());
                     return Ok(Outcome {
                         stored: Some((stored, revision)),
@@ -163,7 +155,7 @@ impl Registry {
         }
     }
 
-    fn check_create(
+    pub(super) fn check_create(
         &self,
         target: &Target,
         object: &Value,

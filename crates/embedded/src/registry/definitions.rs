@@ -155,6 +155,7 @@ impl Registry {
             row: row.into(),
             cel: rules,
             shaped: entry.revision,
+            defined: entry.revision,
             definition: Some(object::text(&definition, "uid").to_owned()),
             closing: is_true(&definition, "Terminating"),
         })

@@ -14,6 +14,7 @@ mod decode;
 pub(crate) mod definitions;
 mod delete;
 mod eviction;
+mod ground;
 mod logs;
 pub mod object;
 mod owners;
@@ -37,7 +38,7 @@ use crate::kinds;
 use crate::registry::ask::Target;
 use crate::registry::catalog::{Catalog, Resource};
 use crate::schema;
-use crate::store::{self, Change, Entry, Expect, Key, ReadError, Revision, Store, Write, WriteError};
+use crate::store::{self, Change, Commit, Entry, Expect, Key, ReadError, Revision, Store, Write, WriteError};
 
 pub(crate) use delete::DeleteOptions;
 pub(crate) use logs::LogOptions;
@@ -180,7 +181,11 @@ impl Registry {
 
     /// Several writes, all or none of them.
     async fn commit_all(&self, writes: Vec<Write>) -> Result<Revision, Refused> {
-        match self.store.write(writes) {
+        Self::answered(self.store.write(writes)).await
+    }
+
+    async fn answered(accepted: Result<Commit, WriteError>) -> Result<Revision, Refused> {
+        match accepted {
             Ok(commit) => commit
                 .await
                 .map_err(|why| Refused::Fault(Fault::internal(why.to_string()))),

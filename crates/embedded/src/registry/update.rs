@@ -244,9 +244,7 @@ impl Registry {
             Some(Self::fitting_form(&target.resource, &mut new).map_err(Refused::Fault)?)
         };
         let change = stored.clone().map_or(Change::Delete, Change::Put);
-        let revision = self
-            .commit(entry.key.clone(), Expect::Revision(entry.revision), change)
-            .await?;
+        let revision = self.commit_change(target, entry, change).await?;
         if !is_going {
             object::meta_mut(&mut new).insert("resourceVersion".to_owned(), revision.to_string().into());
         }

@@ -86,11 +86,12 @@ impl Folder {
                 fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed("closed to others"))?;
             }
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(path)
-                .map_err(failed("made"))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+                // The umask may have taken more away.
+                made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o700)))
+                    .map_err(failed("made"))?;
+            }
             Err(error) => return Err(unusable(path, "read", error)),
         }
         let path = fs::canonicalize(path).map_err(failed("read"))?;

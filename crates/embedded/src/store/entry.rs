@@ -32,6 +32,8 @@ pub enum Change {
     Put(Value),
     /// Watchers are told the last value.
     Delete,
+    /// Nothing is stored: the rest of the batch is stored only if this is as expected.
+    Keep,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ impl LogEntry {
             (Change::Put(value), None) => (Kind::Create, value),
             (Change::Put(value), Some(_)) => (Kind::Update, value),
             (Change::Delete, Some((_, last))) => (Kind::Delete, last.clone()),
-            (Change::Delete, None) => return None,
+            (Change::Delete, None) | (Change::Keep, _) => return None,
         };
         let renderings = Mutex::new(Renderings {
             kept: Some(Vec::new()),

@@ -200,6 +200,12 @@ impl Shared {
             tree.append(line.clone());
             self.hub.tell(&line, &mut woken);
         }
+        // A minute's compaction is too late for who writes fast.
+        if let Some(compacted) = tree.keep_within(&self.options.retention)
+            && let Some(queue) = &self.queue
+        {
+            queue.compact(compacted);
+        }
         woken
     }
 }
@@ -343,6 +349,10 @@ impl Store {
             {
                 return Err(WriteError::Conflict { key, current: found });
             }
+            if change == Change::Keep {
+                revisions.push(found.map_or(0, |entry| entry.revision));
+                continue;
+            }
             if let (Change::Put(value), Some(entry)) = (&change, &found)
                 && *value == entry.value
             {
@@ -400,6 +410,15 @@ impl Store {
         // The file follows in its own time: until then it only holds more than is needed.
         if let (Some(compacted), Some(queue)) = (compacted, &self.shared.queue) {
             queue.compact(compacted);
+        }
+    }
+
+    /// Whether what is written reaches the disk: the error is the one that the last commit had. Asking after one has the
+    /// writer try again, so that a store to which nobody writes is found healed too.
+    pub fn health(&self) -> Result<(), StoreError> {
+        match &self.shared.queue {
+            None => Ok(()),
+            Some(queue) => queue.health(),
         }
     }
 

@@ -245,6 +245,22 @@ impl Tree {
         Some(compacted)
     }
 
+    /// Holds the upper bounds of `retention` between compactions. A sixteenth more is dropped than must be, so that it
+    /// is not done for each line.
+    pub fn keep_within(&mut self, retention: &Retention) -> Option<Compacted> {
+        if self.log.len() <= retention.max_revisions && self.old_bytes <= retention.max_old_bytes {
+            return None;
+        }
+        let less = |bound: usize| bound - bound / 16;
+        let bounds = Retention {
+            max_revisions: less(retention.max_revisions),
+            max_old_bytes: less(retention.max_old_bytes),
+            ..*retention
+        };
+        // No line is older than all time.
+        self.compact(&bounds, Timestamp::MIN)
+    }
+
     /// Forgets all history and goes on above a revision that this tree has not seen.
     pub fn skip_to(&mut self, revision: Revision) -> Compacted {
         let mut compacted = Compacted {

@@ -200,3 +200,42 @@ async fn o9_first_namespaces_stay_and_a_missing_one_takes_nothing() {
     let made = world.post("/api/v1/namespaces/nowhere/pods", pod("p", json!({}))).await;
     made.refused(404, r#"namespaces "nowhere" not found"#);
 }
+
+/// As on a real server, where a single delete is refused though one of all is not.
+#[tokio::test]
+async fn o22_the_systems_priority_classes_are_there_are_resolved_and_stay() {
+    let world = World::new();
+    for (name, value) in [
+        ("system-cluster-critical", 2_000_000_000),
+        ("system-node-critical", 2_000_001_000),
+    ] {
+        let path = format!("{CLASSES}/{name}");
+        let class = world.get(&path).await.ok();
+        assert_eq!(
+            (&class["value"], &class["preemptionPolicy"]),
+            (&json!(value), &json!("PreemptLowerPriority"))
+        );
+        let [entry] = class["metadata"]["managedFields"].as_array().unwrap().as_slice() else {
+            panic!("{class}");
+        };
+        assert_eq!(entry["manager"], "kube-apiserver");
+        assert_eq!(
+            entry["fieldsV1"],
+            json!({"f:description": {}, "f:preemptionPolicy": {}, "f:value": {}})
+        );
+        let made = world
+            .post(PODS, pod(name, json!({"priorityClassName": name})))
+            .await
+            .ok();
+        assert_eq!(made["spec"]["priority"], value);
+        world.delete(&path).await.refused(
+            403,
+            &format!(
+                "priorityclasses.scheduling.k8s.io \"{name}\" is forbidden: this is a system priority class and cannot be \
+                 deleted"
+            ),
+        );
+    }
+    world.delete(CLASSES).await.ok();
+    assert_eq!(world.get(CLASSES).await.ok()["items"], json!([]));
+}

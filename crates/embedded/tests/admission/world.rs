@@ -58,6 +58,12 @@ impl World {
         Self { server }
     }
 
+    pub fn of(cluster: Cluster) -> Self {
+        Self {
+            server: Server::Here(cluster),
+        }
+    }
+
     pub async fn real(kubeconfig: &str) -> Self {
         let config = Kubeconfig::read_from(kubeconfig).unwrap();
         let options = KubeConfigOptions::default();

@@ -180,3 +180,20 @@ fn e1_a_restored_cluster_serves_the_kinds_of_its_definitions() {
     world.settle();
     assert_eq!(world.names(WIDGETS), ["a"]);
 }
+
+#[test]
+fn a3_a_definition_whose_status_was_wiped_is_established_again() {
+    let mut world = World::new();
+    world.post(DEFINITIONS, &definition());
+    world.post(WIDGETS, &widget("a", json!({})));
+    world.settle();
+    let made = world.get(DEFINITION).unwrap();
+    let mut wiped = made.clone();
+    wiped["status"] = json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": [], "storedVersions": []});
+    let (code, answer) = world.ask("PUT", &format!("{DEFINITION}/status"), Some(&wiped));
+    assert_eq!(code, 200, "{answer}");
+    world.settle();
+    let live = world.get(DEFINITION).unwrap();
+    assert_eq!(live["status"], made["status"]);
+    assert_eq!(world.names(WIDGETS), ["a"]);
+}

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use usher_embedded::store::{Durability, Expect, Key, Prefix, Store, Write, WriteError};
+use usher_embedded::store::{Change, Durability, Expect, Key, Prefix, Store, Write, WriteError};
 
 use crate::disk::SimDisk;
 use crate::{Clock, delete, pod, put};
@@ -135,4 +135,35 @@ fn e2_a_write_in_memory_is_done_at_its_first_poll() {
     let mut commit = store.write(vec![put(&pod("a"), 1)]).unwrap();
     let polled = Pin::new(&mut commit).poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(polled, Poll::Ready(Ok(1))));
+}
+
+#[test]
+fn s3_a_batch_is_stored_only_if_what_it_stands_on_is_as_expected() {
+    let disk = SimDisk::default();
+    let store = Store::open_on(disk.clone(), Durability::Fsync, Clock::default().options()).unwrap();
+    let (ground, other) = (pod("ground"), pod("other"));
+    store.write(vec![put(&ground, 1)]).unwrap().wait().unwrap();
+    let upon = |revision: u64| {
+        let keep = Write {
+            key: ground.clone(),
+            expect: Expect::Revision(revision),
+            change: Change::Keep,
+        };
+        vec![keep, put(&other, revision)]
+    };
+    let commit = store.write(upon(1)).unwrap();
+    assert_eq!(commit.revisions(), [1, 2]);
+    assert_eq!(commit.wait().unwrap(), 2);
+    assert_eq!(store.head(&ground).unwrap().revision, 1);
+    assert!(matches!(store.write(upon(2)), Err(WriteError::Conflict { key, .. }) if key == ground));
+    // Also what is not yet durable counts.
+    disk.medium().syncs_held = true;
+    let moved = store.write(vec![delete(&ground)]).unwrap();
+    assert!(matches!(
+        store.write(upon(1)),
+        Err(WriteError::Conflict { current: None, .. })
+    ));
+    disk.release_syncs();
+    moved.wait().unwrap();
+    assert_eq!(store.head(&other).unwrap().revision, 2);
 }

@@ -155,3 +155,26 @@ fn a_store_heals_after_an_error_at_any_call() {
 fn a_relaxed_store_heals_after_an_error_at_any_call_and_keeps_what_it_has_shown() {
     heals_after_an_error_at_any_call(Durability::Relaxed);
 }
+
+#[test]
+fn a_store_says_that_its_last_commit_failed_and_heals_though_nobody_writes() {
+    let disk = SimDisk::default();
+    let store = Store::open_on(disk.clone(), Durability::Fsync, Clock::default().options()).unwrap();
+    store.write(vec![put(&pod("a"), 1)]).unwrap().wait().unwrap();
+    store.health().unwrap();
+    let full = disk.medium().image.len();
+    disk.medium().capacity = Some(full);
+    let large = || vec![put(&pod("a"), "x".repeat(3_000_000))];
+    store.write(large()).unwrap().wait().unwrap_err();
+    assert_eq!(
+        store.health().unwrap_err().to_string(),
+        "the disk of /sim/store.redb is full: free some space and try again"
+    );
+    disk.medium().capacity = None;
+    while store.health().is_err() {
+        std::thread::yield_now();
+    }
+    assert_eq!(store.revision(), 1);
+    store.close();
+    assert!(matches!(store.health(), Err(StoreError::Closed)));
+}

@@ -2,7 +2,7 @@
 
 use redb::{Database, TableDefinition};
 use std::path::Path;
-use usher_embedded::store::{Durability, Retention, Store, StoreError};
+use usher_embedded::store::{Durability, Key, Retention, Store, StoreError};
 
 use crate::disk::SimDisk;
 use crate::{Clock, delete, pod, put};
@@ -200,5 +200,66 @@ fn a_file_with_any_wrong_byte_opens_or_is_refused_with_a_sentence() {
                 assert!(error.to_string().starts_with("/sim/store.redb "), "byte {at}: {error}");
             }
         }
+    }
+}
+
+#[test]
+fn the_file_and_its_lock_are_their_owners_only_whatever_the_umask_and_whatever_was_before() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["store.redb", "store.redb.lock"].map(|name| folder.path().join(name));
+    let modes = || {
+        paths
+            .each_ref()
+            .map(|path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777)
+    };
+    three(&paths[0]);
+    assert_eq!(modes(), [0o600; 2]);
+    for path in &paths {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    three(&paths[0]);
+    assert_eq!(modes(), [0o600; 2]);
+}
+
+#[test]
+fn s7_the_upper_bounds_of_history_hold_between_compactions() {
+    let disk = SimDisk::default();
+    let retention = Retention {
+        max_revisions: 200,
+        max_old_bytes: 4_000,
+        ..Retention::default()
+    };
+    let clock = Clock::default();
+    for store in [
+        Store::memory(clock.keeping(retention)),
+        Store::open_on(disk, Durability::Relaxed, clock.keeping(retention)).unwrap(),
+    ] {
+        let mut moves = 0;
+        for n in 0..1_000 {
+            let before = store.floor();
+            // At first many objects, then one that is large.
+            let batch = if n < 500 {
+                put(&pod(&format!("pod-{n}")), n)
+            } else {
+                put(&pod("a"), format!("{n} {}", "x".repeat(200)))
+            };
+            store.write(vec![batch]).unwrap().wait().unwrap();
+            assert!(store.revision() - store.floor() <= 200);
+            assert!(store.stats().old_bytes <= 4_000);
+            moves += usize::from(store.floor() > before);
+        }
+        assert!(
+            moves < 500,
+            "history is shortened by steps, not for each write: {moves}"
+        );
+        assert_eq!(
+            store
+                .list(&Key::prefix("", "pods", None), None, None, 0)
+                .unwrap()
+                .entries
+                .len(),
+            501
+        );
     }
 }

@@ -94,6 +94,10 @@ impl Model {
                 (Change::Put(value), Some(_)) => (Kind::Update, value.clone()),
                 (Change::Put(value), None) => (Kind::Create, value.clone()),
                 (Change::Delete, Some(entry)) => (Kind::Delete, entry.value.clone()),
+                (Change::Keep, _) => {
+                    revisions.push(at);
+                    continue;
+                }
                 (Change::Delete, None) => {
                     revisions.push(self.revision());
                     continue;

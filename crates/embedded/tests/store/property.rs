@@ -171,6 +171,9 @@ fn run(steps: Vec<Step>, open: impl Fn(Options) -> Store, durable: bool) {
         }
         times.resize(model.lines.len(), clock.now().as_second());
         assert_eq!(store.revision(), model.revision());
+        // At every moment, not only when it is compacted.
+        assert!(store.revision() - store.floor() <= RETENTION.max_revisions as u64);
+        assert!(store.stats().old_bytes <= RETENTION.max_old_bytes);
     }
     for mut one in watching {
         one.drain(&model, store.floor());

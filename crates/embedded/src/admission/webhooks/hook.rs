@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::admission::{Operation, Review};
 use crate::kinds::selector;
 use crate::registry::object;
-use crate::schema::cel::Condition;
+use crate::schema::cel::{Condition, Conditions, Unanswered};
 
 /// What conditions may speak of.
 pub(in crate::admission) const NAMES: [&str; 3] = ["object", "oldObject", "request"];
@@ -157,12 +157,15 @@ impl Hook {
     /// `matchConditions`: one that is false decides; else one that fails is told.
     pub(super) fn is_meant(&self, values: &[(&str, &Value)]) -> Result<bool, String> {
         let mut wrong = Vec::new();
+        let mut conditions = Conditions::begin();
         for condition in &self.conditions {
             match condition {
-                Ok(condition) => match condition.holds(values) {
+                Ok(condition) => match condition.holds(values, &mut conditions) {
                     Ok(true) => {}
                     Ok(false) => return Ok(false),
-                    Err(why) => wrong.push(why),
+                    Err(Unanswered::Failed(why)) => wrong.push(why),
+                    Err(Unanswered::Spent(_)) if self.fails_open => return Ok(false),
+                    Err(Unanswered::Spent(why)) => return Err(why),
                 },
                 Err(why) => wrong.push(format!("compilation error: {why}")),
             }
@@ -278,6 +281,7 @@ mod tests {
             row: Arc::new(row),
             cel: Vec::new(),
             shaped: 0,
+            defined: 0,
             definition: None,
             closing: false,
         };

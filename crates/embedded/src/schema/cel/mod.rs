@@ -5,6 +5,7 @@
 //! written out ([`program`]), and errors have the reference's paths and words. A rule that could not be run is refused
 //! with its CRD; none passes silently.
 
+mod budget;
 mod condition;
 mod cost;
 mod names;
@@ -19,13 +20,14 @@ use std::sync::Arc;
 use kube_cel::cel;
 use serde_json::Value;
 
+use self::budget::{Budget, CANCELLED, SPENT, Stopped};
 use self::program::Program;
 use super::field_path::{self, Notation};
 use super::ratchet::{Old, map_item, unchanged};
 use super::{Additional, Rule, Schema, Type};
-use crate::fault::{FieldError, Path, Wrong};
+use crate::fault::{FieldError, Path, Wrong, quote};
 
-pub(crate) use self::condition::Condition;
+pub(crate) use self::condition::{Condition, Conditions, Unanswered};
 
 /// All rules of a schema.
 #[derive(Debug)]
@@ -119,7 +121,8 @@ impl Rules {
                 }),
                 above: None,
             };
-            root.check(new, old, ratchet, &Path::root(), &mut verdict);
+            // Whether it was spent is told in the verdict.
+            let _ = root.check(new, old, ratchet, &Path::root(), &mut verdict, &mut Budget::of_object());
         }
         verdict
     }
@@ -132,9 +135,10 @@ impl Rules {
             above: None,
         };
         if let Some(root) = &self.root {
-            root.check(default, Some(default), never, path, &mut verdict);
-            if verdict.errors.is_empty() {
-                root.check(default, None, never, path, &mut verdict);
+            let mut budget = Budget::of_object();
+            let stayed = root.check(default, Some(default), never, path, &mut verdict, &mut budget);
+            if stayed.is_ok() && verdict.errors.is_empty() {
+                let _ = root.check(default, None, never, path, &mut verdict, &mut budget);
             }
         }
         verdict.errors
@@ -379,6 +383,9 @@ impl<'a> Ratchet<'a> {
     }
 }
 
+/// No further rule is run: the error that says so is told.
+struct Ended;
+
 impl Node {
     fn check<'a>(
         &'a self,
@@ -387,14 +394,15 @@ impl Node {
         ratchet: Ratchet<'a>,
         path: &Path,
         verdict: &mut Verdict,
-    ) {
+        budget: &mut Budget,
+    ) -> Result<(), Ended> {
         if new.is_null() {
-            return;
+            return Ok(());
         }
         // A null has no value to compare with.
         let old = old.filter(|old| !old.is_null());
         if !self.rules.is_empty() {
-            self.run(new, old, ratchet, path, verdict);
+            self.run(new, old, ratchet, path, verdict, budget)?;
         }
         match new {
             Value::Object(map) => {
@@ -402,10 +410,10 @@ impl Node {
                 for (name, value) in map {
                     let old = old_map.and_then(|old| old.get(name));
                     if let Some(node) = &self.additional {
-                        node.check(value, old, ratchet.field(new, name), &path.key(name), verdict);
+                        node.check(value, old, ratchet.field(new, name), &path.key(name), verdict, budget)?;
                     }
                     if let Some(node) = self.properties.get(name.as_str()) {
-                        node.check(value, old, ratchet.field(new, name), &path.field(name), verdict);
+                        node.check(value, old, ratchet.field(new, name), &path.field(name), verdict, budget)?;
                     }
                 }
             }
@@ -414,15 +422,29 @@ impl Node {
                     let old_list = old.and_then(Value::as_array);
                     for (index, item) in list.iter().enumerate() {
                         let old = old_list.and_then(|old| map_item(&self.schema, old, item));
-                        node.check(item, old, ratchet.item(new, item), &path.index(index), verdict);
+                        node.check(item, old, ratchet.item(new, item), &path.index(index), verdict, budget)?;
                     }
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
+        Ok(())
     }
 
-    fn run(&self, new: &Value, old: Option<&Value>, ratchet: Ratchet<'_>, path: &Path, verdict: &mut Verdict) {
+    fn run(
+        &self,
+        new: &Value,
+        old: Option<&Value>,
+        ratchet: Ratchet<'_>,
+        path: &Path,
+        verdict: &mut Verdict,
+        budget: &mut Budget,
+    ) -> Result<(), Ended> {
+        let invalid = |detail: String| FieldError::invalid(path, self.type_name(), detail);
+        if budget.is_spent() {
+            verdict.errors.push(invalid(SPENT.to_owned()));
+            return Err(Ended);
+        }
         let wants_old = self.rules.iter().any(|rule| rule.uses_old_self);
         let mut scope = program::base().new_inner_scope();
         scope.add_variable_from_value("self", self.convert(new));
@@ -439,22 +461,74 @@ impl Node {
                     continue;
                 }
             }
-            match compiled.program.run(&scope) {
+            match budget.run(&compiled.program, &scope) {
                 Ok(cel::Value::Bool(true)) => {}
                 Ok(cel::Value::Bool(false)) => {
-                    let error = self.broken(compiled, &scope, new, path);
+                    let told = self.tell(compiled, &scope, budget);
+                    let error = match &told {
+                        Ok(detail) => self.broken(compiled, detail.clone(), new, path),
+                        Err(why) => FieldError::invalid(&compiled.place(path), self.type_name(), why.as_str()),
+                    };
                     if compiled.uses_old_self || !ratchet.forgives(new) {
                         verdict.errors.push(error);
                     } else {
                         verdict.forgiven.push(error);
                     }
+                    if told.is_err() {
+                        return Err(Ended);
+                    }
                 }
                 Ok(_) => verdict.errors.push(self.failed(compiled, "no such overload", path)),
-                Err(error) => verdict
-                    .errors
-                    .push(self.failed(compiled, &program::words(&error), path)),
+                Err(Stopped::Failed(error)) => {
+                    verdict
+                        .errors
+                        .push(self.failed(compiled, &program::words(&error), path))
+                }
+                Err(Stopped::Cancelled) => {
+                    verdict.errors.push(invalid(format!(
+                        "'{CANCELLED}': no further validation rules will be run due to call cost exceeds limit for \
+                         rule: {}",
+                        compiled.name()
+                    )));
+                    return Err(Ended);
+                }
+                Err(Stopped::Spent) => {
+                    verdict.errors.push(invalid(SPENT.to_owned()));
+                    return Err(Ended);
+                }
             }
         }
+        Ok(())
+    }
+
+    /// What is said of a broken rule; the error, that saying it cost too much.
+    fn tell(&self, compiled: &Compiled, scope: &cel::Context<'_>, budget: &mut Budget) -> Result<String, String> {
+        let rule = &compiled.rule;
+        let own = match &compiled.message {
+            None => None,
+            Some(program) => match budget.run(program, scope) {
+                Ok(value) => program::message(&value),
+                Err(Stopped::Failed(_)) => None,
+                Err(Stopped::Cancelled) => {
+                    return Err(format!(
+                        "no further validation rules will be run due to call cost exceeds limit for \
+                         messageExpression: {}",
+                        quote(rule.message_expression.as_deref().unwrap_or_default())
+                    ));
+                }
+                Err(Stopped::Spent) => {
+                    return Err(
+                        "messageExpression evaluation failed due to running out of cost budget, no further \
+                         validation rules will be run"
+                            .to_owned(),
+                    );
+                }
+            },
+        };
+        Ok(own.unwrap_or_else(|| match &rule.message {
+            Some(text) => text.trim().to_owned(),
+            None => format!("failed rule: {}", rule.rule.trim()),
+        }))
     }
 
     fn convert(&self, value: &Value) -> cel::Value {
@@ -480,21 +554,9 @@ impl Node {
         FieldError::invalid(path, self.type_name(), detail)
     }
 
-    fn broken(&self, compiled: &Compiled, scope: &cel::Context<'_>, new: &Value, path: &Path) -> FieldError {
+    fn broken(&self, compiled: &Compiled, detail: String, new: &Value, path: &Path) -> FieldError {
         let rule = &compiled.rule;
-        let detail = compiled
-            .message
-            .as_ref()
-            .and_then(|program| program::message(program, scope))
-            .unwrap_or_else(|| match &rule.message {
-                Some(text) => text.trim().to_owned(),
-                None => format!("failed rule: {}", rule.rule.trim()),
-            });
-        let path = match &compiled.field_path {
-            Some(below) if below.starts_with('[') => Path::new(format!("{}{below}", path.as_str())),
-            Some(below) => path.field(below),
-            None => path.clone(),
-        };
+        let path = compiled.place(path);
         // Objects and lists are not repeated in errors.
         let shown = (!matches!(self.schema.kind, Some(Type::Object | Type::Array))).then(|| new.clone());
         let (wrong, value, detail) = match rule.reason.as_deref() {
@@ -516,5 +578,14 @@ impl Compiled {
     /// How a rule is named in errors: by its message, else by itself.
     fn name(&self) -> &str {
         self.rule.message.as_deref().unwrap_or(&self.rule.rule).trim()
+    }
+
+    /// Where a broken rule is told.
+    fn place(&self, path: &Path) -> Path {
+        match &self.field_path {
+            Some(below) if below.starts_with('[') => Path::new(format!("{}{below}", path.as_str())),
+            Some(below) => path.field(below),
+            None => path.clone(),
+        }
     }
 }

@@ -9,11 +9,15 @@ use cel::{Context, ExecutionError, Value as Cel};
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel;
 
+use super::budget::{self, Price};
 use super::typing;
 
 #[derive(Debug)]
 pub(super) struct Program {
     pub expression: IdedExpr,
+    /// What is run: the expression, with payments.
+    metered: IdedExpr,
+    pub price: Price,
 }
 
 impl Program {
@@ -34,9 +38,19 @@ impl Program {
             ));
         }
         match typing::check(&mut expression, variables, wanted) {
-            Ok(()) => Ok(Self { expression }),
+            Ok(()) => Ok(Self::new(expression)),
             Err(typing::Refused::Result(sentence)) => Err(sentence.to_owned()),
             Err(typing::Refused::Expression(problem)) => Err(format!("{failed}: {}", problem.show(text))),
+        }
+    }
+
+    fn new(expression: IdedExpr) -> Self {
+        let mut metered = expression.clone();
+        let price = budget::meter(&mut metered);
+        Self {
+            expression,
+            metered,
+            price,
         }
     }
 
@@ -71,7 +85,7 @@ impl Program {
             Some(name) => Err(format!(
                 "compilation failed: undeclared reference to '{name}' (in container '')"
             )),
-            None => Ok(Self { expression }),
+            None => Ok(Self::new(expression)),
         }
     }
 
@@ -95,8 +109,9 @@ impl Program {
         (whole == fields.len()).then_some(fields)
     }
 
-    pub fn run(&self, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
-        Cel::resolve(&self.expression, scope)
+    /// For [`budget::Budget`], which alone knows how long.
+    pub fn resolve(&self, scope: &Context<'_>) -> Result<Cel, ExecutionError> {
+        Cel::resolve(&self.metered, scope)
     }
 }
 
@@ -105,6 +120,7 @@ pub(super) fn base() -> &'static Context<'static> {
     static BASE: LazyLock<Context<'static>> = LazyLock::new(|| {
         let mut base = Context::default().with_all();
         base.add_function("type", |value: Cel| Arc::new(type_name(&value).to_owned()));
+        budget::add_functions(&mut base);
         base.add_function("dyn", |value: Cel| -> cel::ResolveResult { Ok(value) });
         base.add_function(KEYS, keys);
         base.add_function(SAME, |left: Cel, right: Cel| same(&left, &right));
@@ -190,9 +206,9 @@ pub(super) fn timestamp(text: &str) -> Option<Cel> {
 }
 
 /// The text of a `messageExpression`, if it is one that can be shown.
-pub(super) fn message(program: &Program, scope: &Context<'_>) -> Option<String> {
+pub(super) fn message(value: &Cel) -> Option<String> {
     const MOST_BYTES: usize = 5 * 1024;
-    let Ok(Cel::String(text)) = program.run(scope) else {
+    let Cel::String(text) = value else {
         return None;
     };
     let text = text.trim();
@@ -410,7 +426,7 @@ fn ident(name: &str) -> IdedExpr {
     expr(Expr::Ident(name.to_owned()))
 }
 
-fn call(name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+pub(super) fn call(name: &str, args: Vec<IdedExpr>) -> IdedExpr {
     expr(Expr::Call(CallExpr {
         func_name: name.to_owned(),
         target: None,

@@ -11,8 +11,9 @@ pub(super) use ledger::Ledger;
 pub(super) use writer::{Batch, Queue, Writer};
 
 use std::fmt::Debug;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,13 +52,7 @@ impl LockedFile {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".lock");
         let lock_path = path.with_file_name(name);
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(lock_path);
-        let mut lock = opened.map_err(failed)?;
+        let mut lock = open_private(&lock_path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -86,18 +81,33 @@ impl LockedFile {
     }
 }
 
+/// Opens a file, made if it is not there, for its owner only: Secrets are in it. The umask is not asked, and a file of
+/// before is closed to others too, if it is ours.
+fn open_private(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    if file.metadata()?.permissions().mode() & 0o777 != 0o600 {
+        match file.set_permissions(Permissions::from_mode(0o600)) {
+            // Somebody else's file, which this user may write: theirs to close.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            done => done?,
+        }
+    }
+    Ok(file)
+}
+
 impl Disk for LockedFile {
     fn path(&self) -> &Path {
         &self.path
     }
 
     fn backend(&self) -> io::Result<Box<dyn redb::StorageBackend>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&self.path)?;
+        let file = open_private(&self.path)?;
         match redb::backends::FileBackend::new(file) {
             Ok(backend) => Ok(Box::new(backend)),
             Err(error) => Err(io::Error::other(error)),

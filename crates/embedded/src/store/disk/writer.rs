@@ -33,6 +33,8 @@ pub(in crate::store) struct Queue {
     pub commits: AtomicU64,
     pub durable_commits: AtomicU64,
     pub failed_commits: AtomicU64,
+    /// Of the last commit.
+    failure: Mutex<Option<StoreError>>,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +70,30 @@ impl Queue {
     pub fn close(&self) {
         self.lock().closing = true;
         self.filled.notify_one();
+    }
+
+    fn set_failure(&self, failure: Option<StoreError>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+
+    /// See [`crate::store::Store::health`].
+    pub fn health(&self) -> Result<(), StoreError> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut waiting = self.lock();
+        if waiting.closing {
+            return Err(StoreError::Closed);
+        }
+        let Some(failure) = failure else { return Ok(()) };
+        if waiting.batches.is_empty() {
+            // Nobody waits for it.
+            let (done, _) = oneshot::channel();
+            waiting.batches.push_back(Batch {
+                lines: Vec::new(),
+                done,
+            });
+            self.filled.notify_one();
+        }
+        Err(failure)
     }
 
     fn wait<'a>(&self, waiting: MutexGuard<'a, Waiting>, until: Option<Instant>) -> MutexGuard<'a, Waiting> {
@@ -159,6 +185,7 @@ impl Writer {
 
     fn succeeded(&mut self, batches: Vec<Batch>, lines: Vec<Arc<LogEntry>>, durable: bool) {
         self.count(durable);
+        self.queue.set_failure(None);
         let mut state = self.shared.write();
         for line in &lines {
             if state
@@ -182,6 +209,7 @@ impl Writer {
     fn failed(&mut self, mut batches: Vec<Batch>, error: &StoreError) {
         tracing::warn!(%error, "a commit failed");
         self.queue.failed_commits.fetch_add(1, Ordering::Relaxed);
+        self.queue.set_failure(Some(error.clone()));
         let mut state = self.shared.write();
         batches.extend(self.queue.lock().batches.drain(..));
         state.heads.clear();
