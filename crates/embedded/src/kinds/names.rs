@@ -110,8 +110,11 @@ pub fn path_segment(text: &str) -> Vec<String> {
     if text.len() > 253 {
         return vec!["must be no more than 253 characters".to_owned()];
     }
-    let contained = ["/", "%"].into_iter().filter(|part| text.contains(part));
-    contained.map(|part| format!("may not contain '{part}'")).collect()
+    // The reference takes the last one, but no path can name it here.
+    let contained = ["/", "%", "\0"].into_iter().filter(|part| text.contains(part));
+    contained
+        .map(|part| format!("may not contain '{}'", part.escape_default()))
+        .collect()
 }
 
 fn has_qualified_shape(text: &str) -> bool {

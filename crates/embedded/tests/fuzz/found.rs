@@ -240,3 +240,32 @@ fn a_namespace_that_is_applied_without_a_name_has_its_label() {
         "{namespace}"
     );
 }
+
+/// Their names may be nearly anything.
+#[test]
+fn a_role_whose_name_no_path_can_hold_is_refused() {
+    let world = World::new();
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "a\u{0}b"}, "rules": null});
+    let (code, answer) = ask(&world, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", &role);
+    assert_eq!(code, 422, "{answer}");
+}
+
+/// Its group begins as one that has messages, and its kind is one of them.
+#[test]
+fn a5_a_custom_resource_has_no_form_in_protobuf() {
+    let world = World::new();
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "deployments.apps.example.com"},
+        "spec": {"group": "apps.example.com", "scope": "Namespaced", "names": {"plural": "deployments", "kind": "Deployment"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    assert_eq!(ask(&world, "POST", DEFINITIONS, &definition).0, 201);
+    let post = Sent::new("POST", "/apis/apps.example.com/v1/namespaces/default/deployments");
+    let body = b"k8s\0\x12\x05\x0a\x03\x0a\x01a";
+    let got = send(&world, &post.with_body("application/vnd.kubernetes.protobuf", body));
+    assert_eq!(got.code, 415, "{}", String::from_utf8_lossy(&got.body));
+    // The same bytes are a good Deployment.
+    let post = Sent::new("POST", "/apis/apps/v1/namespaces/default/deployments");
+    let got = send(&world, &post.with_body("application/vnd.kubernetes.protobuf", body));
+    assert_eq!(got.code, 422, "{}", String::from_utf8_lossy(&got.body));
+}

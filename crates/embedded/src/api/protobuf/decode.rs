@@ -174,28 +174,24 @@ impl Decoder {
         reader: &mut Reader,
         depth: usize,
     ) -> Result<Value, String> {
+        let mut bytes = || reader.bytes(tag, field);
         match kind {
-            Type::Bool | Type::Int32 | Type::Int64 => return Ok(number(kind, reader.number(tag, field)?)),
-            Type::Double => return double(reader.double(tag, field)?),
-            _ => {}
-        }
-        let bytes = reader.bytes(tag, field)?;
-        match kind {
-            Type::Text => Ok(text(bytes).into()),
-            Type::Bytes => Ok(STANDARD.encode(bytes).into()),
-            Type::Time => moment(bytes, false),
-            Type::MicroTime => moment(bytes, true),
-            Type::Quantity => quantity(bytes),
-            Type::IntOrString => int_or_string(bytes),
-            Type::Json => json(bytes, depth),
-            Type::Fields => Ok(json(bytes, depth).unwrap_or_default()),
-            Type::SchemaOrList | Type::SchemaOrBool | Type::SchemaOrStrings => self.schema_or(kind, bytes, depth),
+            Type::Text => Ok(text(bytes()?).into()),
+            Type::Bytes => Ok(STANDARD.encode(bytes()?).into()),
+            Type::Time => moment(bytes()?, false),
+            Type::MicroTime => moment(bytes()?, true),
+            Type::Quantity => quantity(bytes()?),
+            Type::IntOrString => int_or_string(bytes()?),
+            Type::Json => json(bytes()?, depth),
+            Type::Fields => Ok(json(bytes()?, depth).unwrap_or_default()),
+            Type::SchemaOrList | Type::SchemaOrBool | Type::SchemaOrStrings => self.schema_or(kind, bytes()?, depth),
             Type::Message(index) => {
                 let mut object = Map::new();
-                self.message(at(index)?, bytes, &mut object, depth + 1)?;
+                self.message(at(index)?, bytes()?, &mut object, depth + 1)?;
                 Ok(Value::Object(object))
             }
-            Type::Bool | Type::Int32 | Type::Int64 | Type::Double => Ok(Value::Null),
+            Type::Bool | Type::Int32 | Type::Int64 => Ok(number(kind, reader.number(tag, field)?)),
+            Type::Double => double(reader.double(tag, field)?),
         }
     }
 
