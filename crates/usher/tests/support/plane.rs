@@ -87,10 +87,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "faults_server",
         "kills kube-apiserver and etcd; the embedded cluster is killed by up_kill",
     ),
-    (
-        "faults_two",
-        "its one run there broke I10, which is still to be understood",
-    ),
     ("monitoring/promql", "asks no API server"),
     ("monitoring/rules", "rules, board and documents: asks no API server"),
     ("tidy", "asks no API server"),
