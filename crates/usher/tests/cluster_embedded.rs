@@ -1,11 +1,7 @@
-//! Programs that ask much of an API server, on the embedded cluster: the lease (`faults_leader`), the external trigger (A20),
-//! scrapes and events (A26), and the command line. The same cases by the same code; only the server is another
-//! (`support/plane.rs`, which also has what is left out). One program, so that the short cases run while the lease's wait.
+//! Programs that ask much of an API server, on the embedded cluster: the external trigger (A20), scrapes and events (A26),
+//! and the command line. The same cases by the same code; only the server is another (`support/plane.rs`, which also has what
+//! is left out).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![allow(
-    clippy::duplicate_mod,
-    reason = "`faults_leader` is a program with a support of its own elsewhere, and so it is here"
-)]
 
 mod support;
 
@@ -15,8 +11,6 @@ mod cli_cluster {
     mod plan;
     mod rights;
 }
-#[path = "faults_leader.rs"]
-mod faults_leader;
 mod monitoring {
     mod events;
     mod exposition;

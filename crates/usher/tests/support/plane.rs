@@ -84,7 +84,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("cli", "asks no API server"),
     ("docs", "about documents, not a part of the acceptance suite"),
     (
-        "faults_server",
+        "faults/server",
         "kills kube-apiserver and etcd; the embedded cluster is killed by up_kill",
     ),
     ("monitoring/promql", "asks no API server"),

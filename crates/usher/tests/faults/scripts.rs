@@ -1,18 +1,15 @@
 //! A load of the shape of upstream's scripts (A24): many pools at once, written with host bits; many claims at once, each
 //! polled for the name of its Subnet; updates; Subnets made by hand outside their pool. No request fails, every claim finds
 //! its Subnet by `status.subnetRef`, and how long that takes is said.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::World;
+use crate::support::invariants::net;
 use futures::StreamExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
-use support::World;
-use support::invariants::net;
 use usher_subnets::api::{ClaimPhase, SubnetPhase};
 
 const POOLS: usize = 20;
@@ -48,7 +45,10 @@ async fn claim(world: &World, requests: &Requests, pool: usize, number: usize) -
             assert_eq!(status.phase, Some(ClaimPhase::Bound));
             break (status.allocated_cidr.unwrap(), named);
         }
-        assert!(begun.elapsed() < support::history::DEADLINE, "{name} has no subnetRef");
+        assert!(
+            begun.elapsed() < crate::support::history::DEADLINE,
+            "{name} has no subnetRef"
+        );
         tokio::time::sleep(LOOK).await; // edge: it polls, as the scripts do
     };
     let took = begun.elapsed();

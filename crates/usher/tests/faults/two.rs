@@ -1,16 +1,13 @@
 //! Two operators at once, without a lease, under a mixed load, killed (-9) and paused (SIGSTOP) at random: the commit rule
 //! alone keeps every range unique, no grant is lost, everybody is served, and no count drifts (R21 to R26, the first half of
-//! A16). With a lease: `faults_leader.rs`. `USHER_SOAK_SECONDS=300` for the whole of it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
+//! A16). With a lease: `leader`. `USHER_SOAK_SECONDS=300` for the whole of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::load::{self, Load};
+use crate::support::{Chance, Operator, World};
 use nix::sys::signal::Signal;
-use support::load::{self, Load};
-use support::{Chance, Operator, World};
 
 /// In a test run of everything; the acceptance run has 300, and pauses of up to a minute.
 const SECONDS: usize = 30;
@@ -35,7 +32,7 @@ impl Tally {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a16_two_operators_without_a_lease_never_give_one_range_twice_and_lose_none() {
-    let seconds = support::chance::number("USHER_SOAK_SECONDS", SECONDS);
+    let seconds = crate::support::chance::number("USHER_SOAK_SECONDS", SECONDS);
     let lasting = Duration::from_secs(seconds as u64);
     let longest_pause = (seconds as u64 * 1000 / 5).min(60_000);
     let mut chance = Chance::from_environment();

@@ -1,16 +1,13 @@
 //! The operator is killed (-9) exactly before and after each of the three writes of an allocation takes effect (R19), in a
 //! root pool and in a child pool: the next one finds what is there and finishes (the second half of A15).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod support;
-
+use crate::support::World;
+use crate::support::history::Now;
+use crate::support::invariants::{net, settled};
+use crate::support::proxy::{Held, Proxy, Seen, When, on};
+use crate::support::world::eventually;
 use kube::ResourceExt;
 use serde_json::json;
-use support::World;
-use support::history::Now;
-use support::invariants::{net, settled};
-use support::proxy::{Held, Proxy, Seen, When, on};
-use support::world::eventually;
 use usher_subnets::api::ClaimPhase;
 
 /// A write of R19, as the proxy sees it.

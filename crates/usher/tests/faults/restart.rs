@@ -1,16 +1,13 @@
 //! An operator that starts where there is much already grants right from the first (A29, in small: 10,000 Subnets; the
 //! benches have 300,000).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
 
 use std::time::Instant;
 
+use crate::support::World;
+use crate::support::world::manifest;
 use futures::StreamExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
-use support::World;
-use support::world::manifest;
 use usher_subnets::api::Subnet;
 
 const SUBNETS: u32 = 10_000;

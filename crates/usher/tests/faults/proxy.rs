@@ -1,18 +1,15 @@
 //! Two operators without a lease behind a door that misbehaves (A17): watch events delayed per type, dropped with their
 //! connection, and said again; 409, 410, 429, 500, connections cut before and after the effect, and answers that never
 //! come, on writes and reads; all under a mixed load. It ends as if nothing had been.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::load::{self, Load};
+use crate::support::proxy::{Fault, Held, Proxy, Rule, When, of, on};
+use crate::support::{Chance, World};
 use serde_json::json;
-use support::load::{self, Load};
-use support::proxy::{Fault, Held, Proxy, Rule, When, of, on};
-use support::{Chance, World};
 
 /// `USHER_SOAK_SECONDS` for longer.
 const SECONDS: usize = 25;
@@ -99,7 +96,7 @@ impl Trouble {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a17_behind_a_door_that_misbehaves_everything_ends_right() {
-    let lasting = Duration::from_secs(support::chance::number("USHER_SOAK_SECONDS", SECONDS) as u64);
+    let lasting = Duration::from_secs(crate::support::chance::number("USHER_SOAK_SECONDS", SECONDS) as u64);
     let mut chance = Chance::from_environment();
     let world = Arc::new(World::new().await);
     load::pools(&world).await;

@@ -1,21 +1,18 @@
 //! The operator is killed (-9) at random moments while users do what they do: everything ends right, with no manual step
 //! (the first half of A15; I1, I2, I3, I6, I10). `USHER_KILLS=200` for the whole of it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use support::load::{self, Load};
-use support::{Chance, World};
+use crate::support::load::{self, Load};
+use crate::support::{Chance, World};
 
 /// In a test run of everything; the acceptance run has 200.
 const KILLS: usize = 40;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a15_killed_at_random_moments_everything_ends_right() {
-    let kills = support::chance::number("USHER_KILLS", KILLS);
+    let kills = crate::support::chance::number("USHER_KILLS", KILLS);
     let mut chance = Chance::from_environment();
     let world = Arc::new(World::new().await);
     let begun = Instant::now();

@@ -1,17 +1,14 @@
 //! The API server is killed, slow, and forgets: the operator recovers in the same process, and everything ends right.
 //! On a control plane of its own, since nobody else would like this one.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use support::load::{self, Load};
-use support::world::eventually;
-use support::{Chance, ControlPlane, Operator, World};
+use crate::support::load::{self, Load};
+use crate::support::world::eventually;
+use crate::support::{Chance, ControlPlane, Operator, World};
 
 const SERVER: &str = "kube-apiserver";
 const KILLS: usize = 3;

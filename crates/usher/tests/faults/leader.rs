@@ -1,8 +1,5 @@
 //! Two operators, one lease: the leader is killed (-9) and paused (SIGSTOP past its lease) twenty times each under load.
 //! The API server's own log shows that no write of a past leader began after its lease (I12, R27), and no claim is lost.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +8,11 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use nix::sys::signal::Signal;
 
-use support::audit::Request;
-use support::history::{Now, Seen};
-use support::load::{self, Load};
-use support::operator::LEASE_SECONDS;
-use support::{Chance, Operator, World, rights};
+use crate::support::audit::Request;
+use crate::support::history::{Now, Seen};
+use crate::support::load::{self, Load};
+use crate::support::operator::LEASE_SECONDS;
+use crate::support::{Chance, Operator, World, rights};
 
 const KILLS: usize = 20;
 const PAUSES: usize = 20;
