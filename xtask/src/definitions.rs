@@ -5,7 +5,6 @@
 //! calls its type, and its number in protobuf. The last is held against the release's `.proto` files ([`proto`]). Only
 //! facts are kept, no sentence. The reader is `crates/embedded/src/kinds/definitions.rs`, which tells the format.
 
-mod filled;
 mod go;
 mod proto;
 
@@ -108,10 +107,8 @@ pub(crate) fn command() -> Result<()> {
         written.insert(name, text);
     }
     let text: String = written.into_values().collect();
-    for (file, text) in [(OUTPUT, text), (filled::OUTPUT, filled::text(&documents)?)] {
-        let target = paths::repository().join(file);
-        std::fs::write(&target, text).map_err(Error::at("write", &target))?;
-    }
+    let target = paths::repository().join(OUTPUT);
+    std::fs::write(&target, text).map_err(Error::at("write", &target))?;
     progress::say(&format!("wrote {OUTPUT}: {} definitions", seen.len()));
     Ok(())
 }

@@ -194,6 +194,11 @@ impl Message {
     pub(super) fn field(&self, number: u32) -> Option<&Field> {
         self.fields.get(&number)
     }
+
+    #[cfg(test)]
+    pub(super) fn fields(&self) -> impl Iterator<Item = (u32, &Field)> {
+        self.fields.iter().map(|(number, field)| (*number, field))
+    }
 }
 
 /// As errors call it.

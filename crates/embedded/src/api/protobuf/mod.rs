@@ -6,6 +6,8 @@
 //! `fieldValidation` is `Strict`. Answers are JSON, which all these clients read.
 
 mod decode;
+#[cfg(test)]
+mod filled;
 mod messages;
 #[cfg(test)]
 mod tests;
