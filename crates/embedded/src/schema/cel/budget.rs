@@ -14,7 +14,8 @@ use cel::common::types::{CelList, CelMap, CelString};
 use cel::{Context, ExecutionError, FunctionContext, Value as Cel};
 use kube_cel::cel;
 
-use super::program::{Program, call};
+use super::macros::call;
+use super::program::Program;
 
 /// The reference's limits: of one expression, of all rules of an object, of all conditions of a webhook.
 const OF_EXPRESSION: u64 = 1_000_000;

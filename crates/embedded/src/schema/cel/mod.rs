@@ -8,6 +8,7 @@
 mod budget;
 mod condition;
 mod cost;
+mod macros;
 mod names;
 mod overloads;
 mod program;
