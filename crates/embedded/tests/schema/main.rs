@@ -11,3 +11,7 @@ mod crds;
 mod language;
 mod objects;
 mod properties;
+mod stored;
+#[path = "../deletion/world.rs"]
+#[allow(dead_code)]
+mod world;

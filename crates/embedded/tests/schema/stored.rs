@@ -1,0 +1,89 @@
+//! What becomes of a custom resource on its way through the API: how it is stored, and how it is shown.
+
+use serde_json::{Value, json};
+use usher_embedded::Controllers;
+
+use crate::world::World;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const THINGS: &str = "/apis/t.example.com/v1/namespaces/default/things";
+
+fn version(name: &str, is_storage: bool, spec: &Value) -> Value {
+    json!({"name": name, "served": true, "storage": is_storage, "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": spec}}}})
+}
+
+fn world(versions: &[Value]) -> World {
+    let world = World::with(Controllers::none());
+    world.post(
+        DEFINITIONS,
+        &json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "things.t.example.com"},
+            "spec": {"group": "t.example.com", "scope": "Namespaced",
+                "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+                "versions": versions}}),
+    );
+    world
+}
+
+/// One version, which takes anything beside some fields that it knows.
+fn free() -> World {
+    world(&[version(
+        "v1",
+        true,
+        &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "number": {"type": "number"}, "integer": {"type": "integer"},
+            "given": {"type": "number", "default": 2.0}}}),
+    )])
+}
+
+fn thing(name: &str, meta: Value, spec: Value) -> Value {
+    let mut thing = json!({"apiVersion": "t.example.com/v1", "kind": "Thing", "metadata": meta, "spec": spec});
+    thing["metadata"]["name"] = name.into();
+    thing
+}
+
+#[test]
+fn d2_nulls_in_metadata_become_the_empty_values_that_the_reference_makes_of_them() {
+    let world = free();
+    let made = world.post(
+        THINGS,
+        &thing(
+            "a",
+            json!({"labels": {"app": null, "x": "y"}, "annotations": {"b": null}, "finalizers": null}),
+            json!({}),
+        ),
+    );
+    assert_eq!(made["metadata"]["labels"], json!({"app": "", "x": "y"}));
+    assert_eq!(made["metadata"]["annotations"], json!({"b": ""}));
+    // Every selected list and watch reads the labels of all.
+    assert_eq!(world.names(&format!("{THINGS}?labelSelector=app%3D,x%3Dy")), ["a"]);
+    let path = format!("{THINGS}/a");
+    let add = json!([{"op": "add", "path": "/metadata/labels/z", "value": null}]);
+    let (code, _) = world.raw("PATCH", &path, "application/json-patch+json", Some(&add));
+    assert_eq!(code, 200);
+    let applied = json!({"apiVersion": "t.example.com/v1", "kind": "Thing", "metadata": {"labels": {"w": null}}});
+    let apply = format!("{path}?fieldManager=me");
+    let (code, _) = world.raw("PATCH", &apply, "application/apply-patch+yaml", Some(&applied));
+    assert_eq!(code, 200);
+    let labels = world.get(&path).unwrap()["metadata"]["labels"].clone();
+    assert_eq!(labels, json!({"app": "", "x": "y", "z": "", "w": ""}));
+    for (name, meta, wrong) in [
+        (
+            "b",
+            json!({"finalizers": [null]}),
+            "metadata.finalizers: Invalid value: \"\": name part must be non-empty",
+        ),
+        (
+            "c",
+            json!({"ownerReferences": [null]}),
+            "metadata.ownerReferences.apiVersion: Invalid value: \"\": version must not be empty",
+        ),
+    ] {
+        let (code, answer) = world.ask("POST", THINGS, Some(&thing(name, meta, json!({}))));
+        assert_eq!(code, 422, "{answer}");
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains(wrong), "{message}");
+    }
+    world.post(THINGS, &thing("d", json!({"managedFields": [null]}), json!({})));
+}
