@@ -112,6 +112,7 @@ impl Registry {
                         schema::default(&target.version.schema, object);
                         self.check_create(&target, object, review.name, warnings)
                             .map_err(Refused::Fault)?;
+                        Self::settle(&target.resource, object);
                         revision
                     }
                 };

@@ -127,6 +127,13 @@ impl Registry {
             && resource.storage().is_some_and(|storage| &*storage.name == version)
     }
 
+    /// The last step before a custom resource is stored, after all checks.
+    fn settle(resource: &Resource, object: &mut Value) {
+        if resource.is_custom() {
+            schema::settle_numbers(object);
+        }
+    }
+
     /// The object as it is stored.
     fn store_form(resource: &Resource, object: &Value) -> Result<store::Value, Fault> {
         let Some(storage) = resource.storage() else {

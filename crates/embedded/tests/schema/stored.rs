@@ -87,3 +87,55 @@ fn d2_nulls_in_metadata_become_the_empty_values_that_the_reference_makes_of_them
     }
     world.post(THINGS, &thing("d", json!({"managedFields": [null]}), json!({})));
 }
+
+#[test]
+fn d2_whole_floats_are_stored_and_shown_as_integers_however_they_are_written() {
+    let world = free();
+    let path = format!("{THINGS}/a");
+    // Texts are compared: what a client reads is more than a number's worth.
+    let spec = |answer: &Value| answer["spec"].to_string();
+    let body = json!({"number": 1.0, "integer": 3.0, "free": [4.0, 1.5, 1e18, 123_456_789_012_345_680.0]});
+    let made = world.post(THINGS, &thing("a", json!({}), body));
+    let stored = r#"{"free":[4,1.5,1000000000000000000,123456789012345680],"given":2,"integer":3,"number":1}"#;
+    assert_eq!(spec(&made), stored);
+    assert_eq!(world.get(&path).unwrap(), made);
+    let (_, same) = world.ask("PUT", &path, Some(&made));
+    assert_eq!(
+        same["metadata"], made["metadata"],
+        "what was read and is written back is no change"
+    );
+    // A float is another value than an integer, until it is stored: the reference counts it as a new generation.
+    let mut float = made.clone();
+    float["spec"]["number"] = json!(1.0);
+    let (code, put) = world.ask("PUT", &path, Some(&float));
+    assert_eq!((code, spec(&put)), (200, stored.to_owned()));
+    assert_eq!(put["metadata"]["generation"], 2);
+    let merged = world.patch(&path, &json!({"spec": {"number": 2.0, "free": null}}));
+    let stored = r#"{"given":2,"integer":3,"number":2}"#;
+    assert_eq!(spec(&merged), stored);
+    let replace = json!([{"op": "replace", "path": "/spec/number", "value": 2.0}]);
+    let (_, patched) = world.raw("PATCH", &path, "application/json-patch+json", Some(&replace));
+    assert_eq!(spec(&serde_json::from_slice(&patched).unwrap()), stored);
+    let status = format!("{path}/status");
+    let status = world.patch(&status, &json!({"status": {"number": 5.0}}));
+    assert_eq!(status["status"].to_string(), r#"{"given":2,"number":5}"#);
+    let dry = world.patch(&format!("{path}?dryRun=All"), &json!({"spec": {"number": 7.0}}));
+    assert_eq!(spec(&dry), r#"{"given":2,"integer":3,"number":7}"#);
+}
+
+#[test]
+fn d2_an_apply_of_a_whole_float_is_an_apply_of_the_integer() {
+    let world = free();
+    let apply = |manager: &str| {
+        let applied =
+            json!({"apiVersion": "t.example.com/v1", "kind": "Thing", "spec": {"number": 2.0, "free": [3.0]}});
+        let path = format!("{THINGS}/a?fieldManager={manager}");
+        let (code, answer) = world.raw("PATCH", &path, "application/apply-patch+yaml", Some(&applied));
+        assert!(code < 300);
+        serde_json::from_slice::<Value>(&answer).unwrap()
+    };
+    let made = apply("me");
+    assert_eq!(made["spec"].to_string(), r#"{"free":[3],"given":2,"number":2}"#);
+    assert_eq!(apply("me"), made);
+    assert_eq!(apply("you")["metadata"]["generation"], 1);
+}
