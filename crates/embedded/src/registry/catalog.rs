@@ -34,6 +34,13 @@ impl Resource {
             .find(|version| version.served && &*version.name == name)
     }
 
+    /// The version that an object says it is of, served or not.
+    pub(crate) fn version_of(&self, api_version: &str) -> Option<&Version> {
+        let (group, name) = api_version.split_once('/').unwrap_or(("", api_version));
+        let mut versions = self.row.versions.iter();
+        versions.find(|version| &*version.name == name && &*self.row.group == group)
+    }
+
     /// The version that is stored.
     #[must_use]
     pub fn storage(&self) -> Option<&Version> {

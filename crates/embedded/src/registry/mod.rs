@@ -37,6 +37,7 @@ use crate::fault::Fault;
 use crate::kinds;
 use crate::registry::ask::Target;
 use crate::registry::catalog::{Catalog, Resource};
+use crate::registry::row::Version;
 use crate::schema;
 use crate::store::{self, Change, Commit, Entry, Expect, Key, ReadError, Revision, Store, Write, WriteError};
 
@@ -102,13 +103,33 @@ impl Registry {
         value: &store::Value,
         revision: Revision,
     ) -> Result<Value, Fault> {
-        let mut object = object::decode_value(value, revision)?;
-        if resource.is_custom()
-            && revision < resource.shaped
-            && let Some(storage) = resource.storage()
-        {
-            schema::prune(&storage.schema, &mut object);
-            schema::default(&storage.schema, &mut object);
+        self.present_as(resource, version, value, revision, revision)
+    }
+
+    /// The same of a value that was written at one revision and is shown with another, as an event shows what is gone.
+    pub(crate) fn present_as(
+        &self,
+        resource: &Resource,
+        version: &str,
+        value: &store::Value,
+        written: Revision,
+        shown: Revision,
+    ) -> Result<Value, Fault> {
+        let mut object = object::decode_value(value, shown)?;
+        if resource.is_custom() {
+            let own = object.get("apiVersion").and_then(Value::as_str);
+            let own = own.and_then(|own| resource.version_of(own)).or(resource.storage());
+            if let Some(own) = own {
+                if written < resource.shaped {
+                    Self::shape(own, &mut object);
+                }
+                // The defaults are those of the version it was stored in; what the asked one does not know is not shown.
+                if &*own.name != version
+                    && let Some(asked) = resource.row.versions.iter().find(|known| &*known.name == version)
+                {
+                    schema::prune(&asked.schema, &mut object);
+                }
+            }
         }
         kinds::from_storage(&resource.row, &mut object);
         if let Some(api_version) = object.get_mut("apiVersion") {
@@ -134,7 +155,15 @@ impl Registry {
         }
     }
 
-    /// The object as it is stored.
+    /// Makes of a custom resource what it is in the version that it is stored in.
+    fn shape(storage: &Version, object: &mut Value) {
+        schema::prune(&storage.schema, object);
+        schema::default(&storage.schema, object);
+        schema::settle_numbers(object);
+    }
+
+    /// The object as it is stored. What was written through another version is stored with the defaults of the stored
+    /// one, and without what that does not know.
     fn store_form(resource: &Resource, object: &Value) -> Result<store::Value, Fault> {
         let Some(storage) = resource.storage() else {
             return Err(Fault::internal("a kind without a version that is stored"));
@@ -146,20 +175,33 @@ impl Registry {
         }
         let mut stored = object.clone();
         object::as_map(&mut stored).insert("apiVersion".to_owned(), api_version.into());
+        if resource.is_custom() {
+            Self::shape(storage, &mut stored);
+        }
         kinds::to_storage(&resource.row, &mut stored);
         limited(object::encode(&stored)?)
     }
 
     /// The same for an object that may be just too large: who owns which field is left out before it is refused, as the
-    /// reference does.
+    /// reference does. The object becomes what a read in its version would show.
     fn fitting_form(resource: &Resource, object: &mut Value) -> Result<store::Value, Fault> {
-        match Self::store_form(resource, object) {
+        let stored = match Self::store_form(resource, object) {
             Err(fault) if fault.code == 413 && object::meta(object).contains_key("managedFields") => {
                 object::meta_mut(object).remove("managedFields");
                 Self::store_form(resource, object)
             }
             other => other,
+        }?;
+        let own = object.get("apiVersion").and_then(Value::as_str);
+        if resource.is_custom()
+            && let Some(own) = own.and_then(|own| resource.version_of(own))
+            && !own.storage
+            && let Some(storage) = resource.storage()
+        {
+            Self::shape(storage, object);
+            schema::prune(&own.schema, object);
         }
+        Ok(stored)
     }
 
     /// What a writer builds upon, in the request's version.

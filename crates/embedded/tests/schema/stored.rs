@@ -139,3 +139,68 @@ fn d2_an_apply_of_a_whole_float_is_an_apply_of_the_integer() {
     assert_eq!(apply("me"), made);
     assert_eq!(apply("you")["metadata"]["generation"], 1);
 }
+
+const SECOND: &str = "/apis/t.example.com/v2/namespaces/default/things";
+
+/// Two versions, each with fields and defaults of its own.
+fn two() -> World {
+    let text = |default: Option<&str>| match default {
+        Some(default) => json!({"type": "string", "default": default}),
+        None => json!({"type": "string"}),
+    };
+    let first = json!({"type": "object", "default": {}, "properties": {"shared": text(None), "a": text(Some("A1")),
+        "one": text(Some("1")), "free1": text(None)}});
+    let second = json!({"type": "object", "default": {}, "properties": {"shared": text(None), "a": text(Some("A2")),
+        "two": text(Some("2")), "free2": text(None)}});
+    world(&[version("v1", true, &first), version("v2", false, &second)])
+}
+
+fn spec_at(world: &World, path: &str) -> Value {
+    world.get(path).unwrap()["spec"].clone()
+}
+
+#[test]
+fn d2_what_is_written_through_another_version_is_read_with_the_stored_versions_defaults_and_fields() {
+    let world = two();
+    let mut body = thing("x", json!({}), json!({"shared": "s", "free2": "f"}));
+    body["apiVersion"] = "t.example.com/v2".into();
+    let shown = json!({"a": "A2", "shared": "s"});
+    let made = world.post(SECOND, &body);
+    assert_eq!(
+        made["spec"], shown,
+        "the answer says what was kept, not what the version would like"
+    );
+    assert_eq!(world.get(&format!("{SECOND}/x")).unwrap(), made);
+    let stored = json!({"a": "A2", "one": "1", "shared": "s"});
+    assert_eq!(spec_at(&world, &format!("{THINGS}/x")), stored);
+    let patched = world.patch(&format!("{SECOND}/x"), &json!({"spec": {"shared": "t", "free2": "g"}}));
+    assert_eq!(patched["spec"], json!({"a": "A2", "shared": "t"}));
+    let (_, list) = world.ask("GET", SECOND, None);
+    assert_eq!(list["items"][0]["spec"], patched["spec"]);
+    // And the other way round.
+    world.post(THINGS, &thing("y", json!({}), json!({"shared": "s", "free1": "f"})));
+    assert_eq!(
+        spec_at(&world, &format!("{SECOND}/y")),
+        json!({"a": "A1", "shared": "s"})
+    );
+    let full = json!({"a": "A1", "free1": "f", "one": "1", "shared": "s"});
+    assert_eq!(spec_at(&world, &format!("{THINGS}/y")), full);
+}
+
+#[test]
+fn d2_what_was_stored_in_the_former_version_is_read_by_that_versions_schema() {
+    let world = two();
+    world.post(THINGS, &thing("y", json!({}), json!({"shared": "s", "free1": "f"})));
+    let path = format!("{DEFINITIONS}/things.t.example.com");
+    let mut definition = world.get(&path).unwrap();
+    definition["spec"]["versions"][0]["storage"] = false.into();
+    definition["spec"]["versions"][1]["storage"] = true.into();
+    let (code, answer) = world.ask("PUT", &path, Some(&definition));
+    assert_eq!(code, 200, "{answer}");
+    let first = json!({"a": "A1", "free1": "f", "one": "1", "shared": "s"});
+    assert_eq!(spec_at(&world, &format!("{THINGS}/y")), first);
+    assert_eq!(
+        spec_at(&world, &format!("{SECOND}/y")),
+        json!({"a": "A1", "shared": "s"})
+    );
+}
