@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use crate::fault::{Fault, quote};
 use crate::registry::ask::{Ask, Target};
-use crate::registry::catalog::Resource;
+use crate::registry::catalog::{Edition, Resource};
+use crate::registry::row::{Columns, Row, Version};
 use crate::registry::{Patch, Registry, TRIES, object};
 use crate::schema::{cel, crd};
 use crate::store::{Entry, Key};
@@ -89,13 +90,14 @@ impl Registry {
     }
 
     /// Makes the catalog say of a definition what the store says of it: served if it is there and established.
-    fn serve_definition(&self, name: &str) {
+    pub(super) fn serve_definition(&self, name: &str) {
         let key = Key::new(GROUP, PLURAL, None, name);
         loop {
             let entry = self.store.get(&key, None).ok().flatten();
             let seen = entry.as_ref().map(|entry| entry.revision);
             let resource = entry.and_then(|entry| Self::resource_of(&entry));
             let mut is_done = true;
+            let mut ended = None;
             self.set_catalog(|catalog| {
                 // Compiling takes a moment, in which somebody may have written it anew.
                 let now = self.store.get(&key, None).ok().flatten().map(|entry| entry.revision);
@@ -107,20 +109,36 @@ impl Registry {
                     return catalog.clone();
                 };
                 let known = catalog.find(group, plural);
+                let end = |known: &Resource| {
+                    known.edition.end(self.store.revision());
+                    known.prefix(None)
+                };
                 match resource {
                     Some(mut resource) => {
                         // Stored objects are read as they are while the schemas stay the same; whoever wrote until now
                         // may still have written by the old ones.
                         resource.shaped = match known {
                             Some(known) if same_schemas(known, &resource.row) => known.shaped,
-                            _ => self.store.revision(),
+                            _ => self.store.newest() + 1,
                         };
+                        match known {
+                            Some(known) if is_same_kind(known, &resource) => resource.edition = known.edition.clone(),
+                            _ => ended = known.map(|known| end(known)),
+                        }
                         catalog.with(resource)
                     }
-                    None if known.is_some_and(|known| known.is_custom()) => catalog.without(group, plural),
-                    None => catalog.clone(),
+                    None => match known.filter(|known| known.is_custom()) {
+                        Some(known) => {
+                            ended = Some(end(known));
+                            catalog.without(group, plural)
+                        }
+                        None => catalog.clone(),
+                    },
                 }
             });
+            if let Some(prefix) = ended {
+                self.store.wake(&prefix);
+            }
             if is_done {
                 return;
             }
@@ -155,6 +173,7 @@ impl Registry {
             row: row.into(),
             cel: rules,
             shaped: entry.revision,
+            edition: Edition::new().into(),
             defined: entry.revision,
             definition: Some(object::text(&definition, "uid").to_owned()),
             closing: is_true(&definition, "Terminating"),
@@ -257,7 +276,34 @@ impl Registry {
     }
 }
 
-fn same_schemas(known: &Resource, row: &crate::registry::row::Row) -> bool {
+/// Whether a definition still says the same of its kind: then those who watch it go on.
+fn is_same_kind(known: &Resource, next: &Resource) -> bool {
+    fn names(row: &Row) -> impl PartialEq + '_ {
+        let words = (&row.kind, &row.list_kind, &row.plural, &row.singular);
+        (words, &row.short_names, &row.categories, row.namespaced)
+    }
+    fn is_same_version((one, two): (&Version, &Version)) -> bool {
+        let columns = match (&one.columns, &two.columns) {
+            (Columns::Custom(one), Columns::Custom(two)) => one == two,
+            _ => false,
+        };
+        let facts = |version: &Version| {
+            let Version { served, has_status, .. } = *version;
+            (served, has_status)
+        };
+        columns
+            && facts(one) == facts(two)
+            && one.deprecated == two.deprecated
+            && one.scale == two.scale
+            && one.selectable == two.selectable
+    }
+    known.definition == next.definition
+        && names(&known.row) == names(&next.row)
+        && same_schemas(known, &next.row)
+        && known.row.versions.iter().zip(&next.row.versions).all(is_same_version)
+}
+
+fn same_schemas(known: &Resource, row: &Row) -> bool {
     known.row.versions.len() == row.versions.len()
         && known
             .row

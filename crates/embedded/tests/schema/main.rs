@@ -12,6 +12,7 @@ mod language;
 mod objects;
 mod properties;
 mod stored;
+mod watches;
 #[path = "../deletion/world.rs"]
 #[allow(dead_code)]
 mod world;
