@@ -3,7 +3,8 @@
 //! - [`row`], [`catalog`]: what kinds there are. [`ask`]: a request, understood.
 //! - [`read`], [`watch`]: get, list, watch. [`create`], [`update`], [`delete`]: the three ways to write.
 //! - [`decode`]: from a body to an object of the kind. [`scale`]: the subresource that all kinds share.
-//! - [`select`]: selectors. [`object`]: metadata, and how an object is stored. [`definitions`]: CRDs become kinds.
+//! - [`select`]: selectors. [`object`]: metadata, and how an object is stored. [`definitions`]: CRDs become kinds,
+//!   [`naming`]: under names that no other has.
 //!
 //! In memory every write completes at its first poll (E2): nothing here waits but for the store's commit and for webhooks.
 
@@ -16,6 +17,7 @@ mod delete;
 mod eviction;
 mod ground;
 mod logs;
+mod naming;
 pub mod object;
 mod owners;
 pub(crate) mod read;
@@ -56,6 +58,8 @@ pub struct Registry {
     pub(crate) clock: Clock,
     pub(crate) dice: Dice,
     pub(crate) admission: Admission,
+    /// Held by who gives names to definitions.
+    naming: tokio::sync::Mutex<()>,
 }
 
 /// Why a write did not happen.
@@ -75,6 +79,7 @@ impl Registry {
             clock,
             dice: Dice::new(seed),
             admission,
+            naming: tokio::sync::Mutex::default(),
         };
         registry.read_definitions();
         registry
