@@ -13,6 +13,7 @@ use crate::api::protobuf::BodyType;
 use crate::api::watch::WatchLines;
 use crate::fault::Fault;
 use crate::registry::ask::Parsed;
+use crate::schema::settle_numbers;
 
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -212,7 +213,14 @@ pub(crate) fn json_error(bytes: &[u8], why: &serde_json::Error) -> String {
     }
 }
 
+/// The reference makes JSON of YAML first, in which a whole float is an integer.
 pub(crate) fn parse_yaml(bytes: &[u8]) -> Result<Value, Fault> {
+    let mut value = read_yaml(bytes)?;
+    settle_numbers(&mut value);
+    Ok(value)
+}
+
+fn read_yaml(bytes: &[u8]) -> Result<Value, Fault> {
     // JSON is YAML, is what most clients send, and is read an order of magnitude faster as what it is. A key that is
     // given twice is an error of YAML alone.
     if bytes.first() == Some(&b'{')

@@ -82,12 +82,14 @@ impl WatchLines {
                 kind,
                 value,
                 revision,
+                written,
                 line,
             } => match line {
                 Some(line) => {
                     let mut failed = None;
                     let bytes = line.rendered(self.form(kind, is_first), || {
-                        self.event(kind, &value, revision, is_first).unwrap_or_else(|fault| {
+                        let event = self.event(kind, &value, (written, revision), is_first);
+                        event.unwrap_or_else(|fault| {
                             failed = Some(fault);
                             Bytes::new()
                         })
@@ -97,13 +99,14 @@ impl WatchLines {
                         None => Ok(bytes),
                     }
                 }
-                None => self.event(kind, &value, revision, is_first),
+                None => self.event(kind, &value, (written, revision), is_first),
             },
         }
     }
 
-    /// A number for what this watcher is shown of an event: kind, version, shape; of a Table, whether its columns are told.
-    fn form(&self, kind: EventKind, is_first: bool) -> u32 {
+    /// What this watcher is shown of an event: the edition of the kind, in which a version is known by its place; and a
+    /// number for kind of event, version, shape; of a Table, whether its columns are told.
+    fn form(&self, kind: EventKind, is_first: bool) -> (u64, u32) {
         let version = self
             .target
             .resource
@@ -129,25 +132,32 @@ impl WatchLines {
         // The two views of an Event are two forms of one line.
         let view = u32::from(kinds::stored_as(&self.target.resource.row).is_some());
         let version = u32::try_from(version).unwrap_or_default();
-        ((version * 16 + shape) * 4 + kind as u32) * 2 + view
+        let edition = self.target.resource.edition.number;
+        (edition, ((version * 16 + shape) * 4 + kind as u32) * 2 + view)
     }
 
-    fn event(&self, kind: EventKind, value: &store::Value, revision: Revision, is_first: bool) -> Result<Bytes, Fault> {
+    /// The value's own revision decides whether it must be shaped anew; what is shown is the event's.
+    fn event(
+        &self,
+        kind: EventKind,
+        value: &store::Value,
+        (written, shown): (Revision, Revision),
+        is_first: bool,
+    ) -> Result<Bytes, Fault> {
         let target = &self.target;
-        // The value's own revision decides whether it must be shaped anew; what is shown is the event's.
-        let is_plain = Registry::is_plain(&target.resource, &target.version.name, revision);
+        let is_plain = Registry::is_plain(&target.resource, &target.version.name, written);
         if self.representation.shape == Shape::Object && is_plain {
             let mut bytes = Vec::with_capacity(value.len() + 64);
             bytes.extend_from_slice(br#"{"type":""#);
             bytes.extend_from_slice(kind.word().as_bytes());
             bytes.extend_from_slice(br#"","object":"#);
-            value.write_to(&mut bytes, revision);
+            value.write_to(&mut bytes, shown);
             bytes.extend_from_slice(b"}\n");
             return Ok(bytes.into());
         }
         let object = self
             .registry
-            .present(&target.resource, &target.version.name, value, revision)?;
+            .present_as(&target.resource, &target.version.name, value, written, shown)?;
         Ok(event_line(kind.word(), &self.shaped(object, is_first)))
     }
 

@@ -1,5 +1,7 @@
-//! A definition that is deleted takes its instances along (D6), then its finalizer goes, and with it the kind. One whose
-//! status somebody wiped is established again.
+//! A definition that is deleted takes its instances along (D6), then its finalizer goes, and with it the kind.
+//!
+//! Definitions are established and served by whoever writes them. What that left undone is done here: its writer may have
+//! been cancelled, the disk may have been full, or somebody may have wiped the status.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,7 @@ use crate::registry::ask::Target;
 use crate::registry::definitions::{CLEANUP, GROUP, PLURAL, is_true, put_condition};
 use crate::registry::object;
 use crate::registry::read::ListOptions;
-use crate::store::{Entry, Key, Kind, LogEntry};
+use crate::store::{Entry, Key, Kind, LogEntry, Revision};
 
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
@@ -28,10 +30,11 @@ fn is_definition(key: &Key) -> bool {
 }
 
 impl Definitions {
-    fn note(&mut self, entry: &Entry, wishes: &mut Wishes) {
+    fn note(&mut self, hand: &Hand, entry: &Entry, wishes: &mut Wishes) {
         let Ok(definition) = object::decode(entry) else { return };
-        // Somebody may have wiped what the server says of it.
-        let is_served = is_true(&definition, "Established") && is_true(&definition, "NamesAccepted");
+        let is_served = is_true(&definition, "Established")
+            && is_true(&definition, "NamesAccepted")
+            && served(hand, entry.key.name()).is_some_and(|defined| defined >= entry.revision);
         if !object::is_deleting(&definition) && !is_served {
             wishes.sync(entry.key.name());
         }
@@ -46,6 +49,13 @@ impl Definitions {
     }
 }
 
+/// The revision of the definition by which its kind is served.
+fn served(hand: &Hand, name: &str) -> Option<Revision> {
+    let (plural, group) = name.split_once('.')?;
+    let catalog = hand.catalog();
+    catalog.find(group, plural).map(|resource| resource.defined)
+}
+
 /// The kind that a definition defines.
 fn defined(definition: &Value) -> Option<GroupResource> {
     let text = |path: &str| object::at(definition, path)?.as_str().map(Into::into);
@@ -53,18 +63,27 @@ fn defined(definition: &Value) -> Option<GroupResource> {
 }
 
 impl Control for Definitions {
-    fn begin(&mut self, _: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
+    fn begin(&mut self, hand: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
         self.terminating.clear();
         for entry in state.iter().filter(|entry| is_definition(&entry.key)) {
-            self.note(entry, wishes);
+            self.note(hand, entry, wishes);
         }
     }
 
-    fn see(&mut self, _: &Hand, line: &LogEntry, census: &Census, wishes: &mut Wishes) {
+    fn see(&mut self, hand: &Hand, line: &LogEntry, census: &Census, wishes: &mut Wishes) {
         if is_definition(&line.key) {
             match line.entry() {
-                Some(entry) => self.note(&entry, wishes),
-                None => self.terminating.retain(|_, name| name != line.key.name()),
+                Some(entry) => self.note(hand, &entry, wishes),
+                None => {
+                    let name = line.key.name();
+                    self.terminating.retain(|_, terminating| terminating != name);
+                    // Its kind may still be served, and another definition may wait for its names.
+                    let is_behind = served(hand, name).is_some_and(|defined| defined < line.revision);
+                    let group = name.split_once('.').map_or("", |(_, group)| group);
+                    if is_behind || !hand.registry.waiting_definitions(group).is_empty() {
+                        wishes.sync(name);
+                    }
+                }
             }
             return;
         }
@@ -88,13 +107,11 @@ impl Control for Definitions {
             else {
                 return Ok(Next::Done);
             };
-            let Some(live) = hand.read(&definition)? else {
-                return Ok(Next::Done);
-            };
-            if !object::is_deleting(&live) {
+            let live = hand.read(&definition)?;
+            let Some(live) = live.filter(object::is_deleting) else {
                 hand.registry.after_definition(&definition, key).await?;
                 return Ok(Next::Done);
-            }
+            };
             if !object::finalizers(&live).any(|finalizer| finalizer == CLEANUP) {
                 return Ok(Next::Done);
             }

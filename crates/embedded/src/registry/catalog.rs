@@ -1,6 +1,7 @@
 //! Which kinds there are: the built-in rows, and one for each established CRD. A catalog is a value; a change makes a new one.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use crate::kinds;
@@ -17,12 +18,43 @@ pub struct Resource {
     /// The revision in which the CRD's schemas came to be as they are: what was stored before is pruned and defaulted
     /// again when it is read (D2). 0 for built-in kinds.
     pub(crate) shaped: Revision,
+    pub(crate) edition: Arc<Edition>,
     /// The CRD's revision of which this was made. 0 for built-in kinds.
     pub(crate) defined: Revision,
     /// The CRD's uid: instances of a CRD that was deleted and made again are not its instances.
     pub(crate) definition: Option<String>,
     /// The CRD is on its way out: nothing new is made.
     pub(crate) closing: bool,
+}
+
+/// What a kind is from one change of its definition to the next: with other names, versions, columns or schemas it is
+/// another edition. Who watches one is told when it ends.
+#[derive(Debug, Default)]
+pub(crate) struct Edition {
+    /// No two in a process have the same; 0 for built-in kinds.
+    pub(crate) number: u64,
+    /// One more than the last revision that it speaks for; 0: it has not ended.
+    ended: AtomicU64,
+}
+
+impl Edition {
+    pub(crate) fn new() -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed) + 1,
+            ended: AtomicU64::new(0),
+        }
+    }
+
+    /// To be called before anybody can write by the next one.
+    pub(crate) fn end(&self, last: Revision) {
+        self.ended.store(last + 1, Ordering::Release);
+    }
+
+    /// The last revision that it speaks for, if it has ended.
+    pub(crate) fn last(&self) -> Option<Revision> {
+        self.ended.load(Ordering::Acquire).checked_sub(1)
+    }
 }
 
 impl Resource {
@@ -32,6 +64,13 @@ impl Resource {
             .versions
             .iter()
             .find(|version| version.served && &*version.name == name)
+    }
+
+    /// The version that an object says it is of, served or not.
+    pub(crate) fn version_of(&self, api_version: &str) -> Option<&Version> {
+        let (group, name) = api_version.split_once('/').unwrap_or(("", api_version));
+        let mut versions = self.row.versions.iter();
+        versions.find(|version| &*version.name == name && &*self.row.group == group)
     }
 
     /// The version that is stored.
@@ -97,6 +136,7 @@ static BUILT_IN: LazyLock<Catalog> = LazyLock::new(|| {
             row: Arc::new(row),
             cel: Vec::new(),
             shaped: 0,
+            edition: Arc::default(),
             defined: 0,
             definition: None,
             closing: false,

@@ -78,6 +78,7 @@ impl Registry {
             let review = Review { name: &name, ..review };
             Self::prepare_create(target, &mut admitted);
             self.check_create(target, &admitted, &name, warnings)?;
+            Self::settle(&target.resource, &mut admitted);
             self.validate(&review, Some(&admitted), warnings).await?;
             if ask.dry_run {
                 if self.store.head(&target.key_of(&name)).is_some() {

@@ -3,9 +3,11 @@
 
 use serde_json::{Value, json};
 
-use crate::fault::{Fault, quote};
+use crate::fault::Fault;
 use crate::registry::ask::{Ask, Target};
-use crate::registry::catalog::Resource;
+use crate::registry::catalog::{Edition, Resource};
+use crate::registry::row::{Columns, Row, Version};
+use crate::registry::update::MOVED;
 use crate::registry::{Patch, Registry, TRIES, object};
 use crate::schema::{cel, crd};
 use crate::store::{Entry, Key};
@@ -23,7 +25,7 @@ impl Registry {
         }
     }
 
-    fn definition_names(&self) -> Vec<String> {
+    pub(super) fn definition_names(&self) -> Vec<String> {
         let page = self.store.list(&Key::prefix(GROUP, PLURAL, None), None, None, 0);
         let entries = page.map(|page| page.entries).unwrap_or_default();
         entries.iter().map(|entry| entry.key.name().to_owned()).collect()
@@ -51,51 +53,82 @@ impl Registry {
         Ok(())
     }
 
-    /// After a write of a definition: its names are accepted, it is established, and its kind is served.
+    /// After a write of a definition: its names are accepted, it is established, and its kind is served. Those of the
+    /// group that wait for a name are looked at again, since it may have let go of one.
     pub(crate) async fn after_definition(&self, target: &Target, name: &str) -> Result<(), Fault> {
         if !target.is_definition() {
             return Ok(());
         }
+        // One at a time: who is looked at later sees the names that were given before.
+        let _turn = self.naming.lock().await;
         if !target.is_status() {
-            let one = Target {
-                name: name.to_owned(),
-                subresource: Some("status".to_owned()),
-                ..target.clone()
-            };
-            for _ in 0..TRIES {
-                let Some((_, live)) = self.live(&one, &one.key())? else {
-                    break;
-                };
-                let status = self.definition_status(&live);
-                if live.get("status") == Some(&status) {
-                    break;
-                }
-                // Over just what was read: somebody else's condition must not be lost.
-                let change = json!({
-                    "metadata": {"resourceVersion": object::text(&live, "resourceVersion")}, "status": status,
-                });
-                match self
-                    .patch(&one, &Ask::internal("kube-apiserver"), &Patch::Merge(change))
-                    .await
-                {
-                    Ok(_) => break,
-                    Err(fault) if fault.code == 409 || fault.code == 404 => {}
-                    Err(fault) => return Err(fault),
-                }
-            }
+            self.establish(target, name).await?;
         }
         self.serve_definition(name);
+        let Some((_, group)) = name.split_once('.') else {
+            return Ok(());
+        };
+        for _ in 0..TRIES {
+            let mut is_settled = true;
+            for waiting in self.waiting_definitions(group) {
+                if self.establish(target, &waiting).await? {
+                    self.serve_definition(&waiting);
+                    is_settled = false;
+                }
+            }
+            if is_settled {
+                break;
+            }
+        }
         Ok(())
     }
 
+    /// Writes what the server says of a definition. False: it said so already, or the definition is gone.
+    async fn establish(&self, target: &Target, name: &str) -> Result<bool, Fault> {
+        let one = Target {
+            name: name.to_owned(),
+            subresource: Some("status".to_owned()),
+            ..target.clone()
+        };
+        for _ in 0..TRIES {
+            let Some((_, live)) = self.live(&one, &one.key())? else {
+                return Ok(false);
+            };
+            let mut status = self.definition_status(&live);
+            if live.get("status") == Some(&status) {
+                return Ok(false);
+            }
+            // A merge leaves what it does not speak of.
+            let had = object::at(&live, "status.acceptedNames").and_then(Value::as_object);
+            let names = object::field_mut(&mut status, "acceptedNames");
+            for field in had.into_iter().flat_map(|had| had.keys()) {
+                names.entry(field.clone()).or_insert(Value::Null);
+            }
+            // Over just what was read: somebody else's condition must not be lost.
+            let change = json!({
+                "metadata": {"resourceVersion": object::text(&live, "resourceVersion")}, "status": status,
+            });
+            match self
+                .patch(&one, &Ask::internal("kube-apiserver"), &Patch::Merge(change))
+                .await
+            {
+                Ok(_) => return Ok(true),
+                Err(fault) if fault.code == 409 || fault.code == 404 => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(Fault::conflict(&one.plural(), name, MOVED))
+    }
+
     /// Makes the catalog say of a definition what the store says of it: served if it is there and established.
-    fn serve_definition(&self, name: &str) {
+    pub(super) fn serve_definition(&self, name: &str) {
         let key = Key::new(GROUP, PLURAL, None, name);
         loop {
             let entry = self.store.get(&key, None).ok().flatten();
             let seen = entry.as_ref().map(|entry| entry.revision);
             let resource = entry.and_then(|entry| Self::resource_of(&entry));
             let mut is_done = true;
+            let mut ended = None;
             self.set_catalog(|catalog| {
                 // Compiling takes a moment, in which somebody may have written it anew.
                 let now = self.store.get(&key, None).ok().flatten().map(|entry| entry.revision);
@@ -107,20 +140,36 @@ impl Registry {
                     return catalog.clone();
                 };
                 let known = catalog.find(group, plural);
+                let end = |known: &Resource| {
+                    known.edition.end(self.store.revision());
+                    known.prefix(None)
+                };
                 match resource {
                     Some(mut resource) => {
                         // Stored objects are read as they are while the schemas stay the same; whoever wrote until now
                         // may still have written by the old ones.
                         resource.shaped = match known {
                             Some(known) if same_schemas(known, &resource.row) => known.shaped,
-                            _ => self.store.revision(),
+                            _ => self.store.newest() + 1,
                         };
+                        match known {
+                            Some(known) if is_same_kind(known, &resource) => resource.edition = known.edition.clone(),
+                            _ => ended = known.map(|known| end(known)),
+                        }
                         catalog.with(resource)
                     }
-                    None if known.is_some_and(|known| known.is_custom()) => catalog.without(group, plural),
-                    None => catalog.clone(),
+                    None => match known.filter(|known| known.is_custom()) {
+                        Some(known) => {
+                            ended = Some(end(known));
+                            catalog.without(group, plural)
+                        }
+                        None => catalog.clone(),
+                    },
                 }
             });
+            if let Some(prefix) = ended {
+                self.store.wake(&prefix);
+            }
             if is_done {
                 return;
             }
@@ -155,6 +204,7 @@ impl Registry {
             row: row.into(),
             cel: rules,
             shaped: entry.revision,
+            edition: Edition::new().into(),
             defined: entry.revision,
             definition: Some(object::text(&definition, "uid").to_owned()),
             closing: is_true(&definition, "Terminating"),
@@ -201,63 +251,36 @@ impl Registry {
         }
         status
     }
-
-    /// Which of the names nobody else in the group has, and the last one that somebody has.
-    fn accepted_names(&self, definition: &Value) -> (Value, Option<(&'static str, String)>) {
-        let catalog = self.catalog();
-        let text = |path: &str| object::at(definition, path).and_then(Value::as_str).unwrap_or_default();
-        let uid = object::text(definition, "uid");
-        let group = text("spec.group");
-        let others: Vec<&Resource> = catalog
-            .iter()
-            .map(|resource| &**resource)
-            .filter(|other| &*other.row.group == group && other.definition.as_deref() != Some(uid))
-            .collect();
-        let is_name = |name: &str| {
-            others.iter().any(|other| {
-                let row = &other.row;
-                &*row.plural == name || &*row.singular == name || row.short_names.iter().any(|short| &**short == name)
-            })
-        };
-        let is_kind = |kind: &str| {
-            others
-                .iter()
-                .any(|other| &*other.row.kind == kind || &*other.row.list_kind == kind)
-        };
-        let mut conflict = None;
-        let mut accepted = json!({"kind": "", "plural": ""});
-        let map = object::as_map(&mut accepted);
-        let names = definition.get("spec").and_then(|spec| spec.get("names"));
-        for (field, is_taken, reason) in [
-            ("plural", &is_name as &dyn Fn(&str) -> bool, "PluralConflict"),
-            ("singular", &is_name, "SingularConflict"),
-            ("shortNames", &is_name, "ShortNamesConflict"),
-            ("kind", &is_kind, "KindConflict"),
-            ("listKind", &is_kind, "ListKindConflict"),
-        ] {
-            let Some(value) = names.and_then(|names| names.get(field)) else {
-                continue;
-            };
-            let words: Vec<&str> = match value {
-                Value::String(word) => vec![word],
-                Value::Array(words) => words.iter().filter_map(Value::as_str).collect(),
-                _ => continue,
-            };
-            match words.iter().find(|word| is_taken(word)) {
-                Some(word) => conflict = Some((reason, format!("{} is already in use", quote(word)))),
-                None => {
-                    map.insert(field.to_owned(), value.clone());
-                }
-            }
-        }
-        if let Some(categories) = names.and_then(|names| names.get("categories")) {
-            map.insert("categories".to_owned(), categories.clone());
-        }
-        (accepted, conflict)
-    }
 }
 
-fn same_schemas(known: &Resource, row: &crate::registry::row::Row) -> bool {
+/// Whether a definition still says the same of its kind: then those who watch it go on.
+fn is_same_kind(known: &Resource, next: &Resource) -> bool {
+    fn names(row: &Row) -> impl PartialEq + '_ {
+        let words = (&row.kind, &row.list_kind, &row.plural, &row.singular);
+        (words, &row.short_names, &row.categories, row.namespaced)
+    }
+    fn is_same_version((one, two): (&Version, &Version)) -> bool {
+        let columns = match (&one.columns, &two.columns) {
+            (Columns::Custom(one), Columns::Custom(two)) => one == two,
+            _ => false,
+        };
+        let facts = |version: &Version| {
+            let Version { served, has_status, .. } = *version;
+            (served, has_status)
+        };
+        columns
+            && facts(one) == facts(two)
+            && one.deprecated == two.deprecated
+            && one.scale == two.scale
+            && one.selectable == two.selectable
+    }
+    known.definition == next.definition
+        && names(&known.row) == names(&next.row)
+        && same_schemas(known, &next.row)
+        && known.row.versions.iter().zip(&next.row.versions).all(is_same_version)
+}
+
+fn same_schemas(known: &Resource, row: &Row) -> bool {
     known.row.versions.len() == row.versions.len()
         && known
             .row

@@ -112,6 +112,7 @@ impl Registry {
                         schema::default(&target.version.schema, object);
                         self.check_create(&target, object, review.name, warnings)
                             .map_err(Refused::Fault)?;
+                        Self::settle(&target.resource, object);
                         revision
                     }
                 };
@@ -161,8 +162,13 @@ impl Registry {
             return Err(closing(target, name));
         }
         let row = &target.resource.row;
-        let catalog = self.catalog();
-        let served = catalog.find(&row.group, &row.plural).ok_or_else(gone)?;
+        let find = || self.catalog().find(&row.group, &row.plural).cloned().ok_or_else(gone);
+        let mut served = find()?;
+        if served.defined != entry.revision {
+            // Who wrote it is about to have it served.
+            self.serve_definition(key.name());
+            served = find()?;
+        }
         if served.shaped == target.resource.shaped {
             return Ok(Definition::Same(entry.revision));
         }

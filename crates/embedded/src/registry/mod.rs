@@ -3,7 +3,8 @@
 //! - [`row`], [`catalog`]: what kinds there are. [`ask`]: a request, understood.
 //! - [`read`], [`watch`]: get, list, watch. [`create`], [`update`], [`delete`]: the three ways to write.
 //! - [`decode`]: from a body to an object of the kind. [`scale`]: the subresource that all kinds share.
-//! - [`select`]: selectors. [`object`]: metadata, and how an object is stored. [`definitions`]: CRDs become kinds.
+//! - [`select`]: selectors. [`object`]: metadata, and how an object is stored. [`definitions`]: CRDs become kinds,
+//!   [`naming`]: under names that no other has.
 //!
 //! In memory every write completes at its first poll (E2): nothing here waits but for the store's commit and for webhooks.
 
@@ -16,6 +17,7 @@ mod delete;
 mod eviction;
 mod ground;
 mod logs;
+mod naming;
 pub mod object;
 mod owners;
 pub(crate) mod read;
@@ -37,6 +39,7 @@ use crate::fault::Fault;
 use crate::kinds;
 use crate::registry::ask::Target;
 use crate::registry::catalog::{Catalog, Resource};
+use crate::registry::row::Version;
 use crate::schema;
 use crate::store::{self, Change, Commit, Entry, Expect, Key, ReadError, Revision, Store, Write, WriteError};
 
@@ -55,6 +58,8 @@ pub struct Registry {
     pub(crate) clock: Clock,
     pub(crate) dice: Dice,
     pub(crate) admission: Admission,
+    /// Held by who gives names to definitions.
+    naming: tokio::sync::Mutex<()>,
 }
 
 /// Why a write did not happen.
@@ -74,6 +79,7 @@ impl Registry {
             clock,
             dice: Dice::new(seed),
             admission,
+            naming: tokio::sync::Mutex::default(),
         };
         registry.read_definitions();
         registry
@@ -102,13 +108,33 @@ impl Registry {
         value: &store::Value,
         revision: Revision,
     ) -> Result<Value, Fault> {
-        let mut object = object::decode_value(value, revision)?;
-        if resource.is_custom()
-            && revision < resource.shaped
-            && let Some(storage) = resource.storage()
-        {
-            schema::prune(&storage.schema, &mut object);
-            schema::default(&storage.schema, &mut object);
+        self.present_as(resource, version, value, revision, revision)
+    }
+
+    /// The same of a value that was written at one revision and is shown with another, as an event shows what is gone.
+    pub(crate) fn present_as(
+        &self,
+        resource: &Resource,
+        version: &str,
+        value: &store::Value,
+        written: Revision,
+        shown: Revision,
+    ) -> Result<Value, Fault> {
+        let mut object = object::decode_value(value, shown)?;
+        if resource.is_custom() {
+            let own = object.get("apiVersion").and_then(Value::as_str);
+            let own = own.and_then(|own| resource.version_of(own)).or(resource.storage());
+            if let Some(own) = own {
+                if written < resource.shaped {
+                    Self::shape(own, &mut object);
+                }
+                // The defaults are those of the version it was stored in; what the asked one does not know is not shown.
+                if &*own.name != version
+                    && let Some(asked) = resource.row.versions.iter().find(|known| &*known.name == version)
+                {
+                    schema::prune(&asked.schema, &mut object);
+                }
+            }
         }
         kinds::from_storage(&resource.row, &mut object);
         if let Some(api_version) = object.get_mut("apiVersion") {
@@ -127,7 +153,22 @@ impl Registry {
             && resource.storage().is_some_and(|storage| &*storage.name == version)
     }
 
-    /// The object as it is stored.
+    /// The last step before a custom resource is stored, after all checks.
+    fn settle(resource: &Resource, object: &mut Value) {
+        if resource.is_custom() {
+            schema::settle_numbers(object);
+        }
+    }
+
+    /// Makes of a custom resource what it is in the version that it is stored in.
+    fn shape(storage: &Version, object: &mut Value) {
+        schema::prune(&storage.schema, object);
+        schema::default(&storage.schema, object);
+        schema::settle_numbers(object);
+    }
+
+    /// The object as it is stored. What was written through another version is stored with the defaults of the stored
+    /// one, and without what that does not know.
     fn store_form(resource: &Resource, object: &Value) -> Result<store::Value, Fault> {
         let Some(storage) = resource.storage() else {
             return Err(Fault::internal("a kind without a version that is stored"));
@@ -139,20 +180,33 @@ impl Registry {
         }
         let mut stored = object.clone();
         object::as_map(&mut stored).insert("apiVersion".to_owned(), api_version.into());
+        if resource.is_custom() {
+            Self::shape(storage, &mut stored);
+        }
         kinds::to_storage(&resource.row, &mut stored);
         limited(object::encode(&stored)?)
     }
 
     /// The same for an object that may be just too large: who owns which field is left out before it is refused, as the
-    /// reference does.
+    /// reference does. The object becomes what a read in its version would show.
     fn fitting_form(resource: &Resource, object: &mut Value) -> Result<store::Value, Fault> {
-        match Self::store_form(resource, object) {
+        let stored = match Self::store_form(resource, object) {
             Err(fault) if fault.code == 413 && object::meta(object).contains_key("managedFields") => {
                 object::meta_mut(object).remove("managedFields");
                 Self::store_form(resource, object)
             }
             other => other,
+        }?;
+        let own = object.get("apiVersion").and_then(Value::as_str);
+        if resource.is_custom()
+            && let Some(own) = own.and_then(|own| resource.version_of(own))
+            && !own.storage
+            && let Some(storage) = resource.storage()
+        {
+            Self::shape(storage, object);
+            schema::prune(&own.schema, object);
         }
+        Ok(stored)
     }
 
     /// What a writer builds upon, in the request's version.

@@ -221,6 +221,7 @@ impl Registry {
         let _reserved = self.admit(&review, &mut new, warnings).await.map_err(Refused::Fault)?;
         Self::prepare_update(target, &mut new, old);
         Self::check_update(target, &new, old, warnings).map_err(Refused::Fault)?;
+        Self::settle(&target.resource, &mut new);
         fields::keep_times(old, &mut new);
         object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.revision.to_string().into());
         self.validate(&review, Some(&new), warnings)

@@ -55,7 +55,10 @@ pub(crate) enum Seen {
     Object {
         kind: EventKind,
         value: store::Value,
+        /// What the event shows as the object's version.
         revision: Revision,
+        /// When the value was written: before, where it is that of an object that is gone.
+        written: Revision,
         /// The line it comes from, whose renderings are shared; `None` for the state before it.
         line: Option<Arc<LogEntry>>,
     },
@@ -67,7 +70,8 @@ pub(crate) enum Seen {
     Failed(Fault),
 }
 
-/// An open watch. Ends by itself at its time.
+/// An open watch. Ends by itself at its time, and when its kind becomes another one: after all that was written of the
+/// kind as the watch knows it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     registry: Arc<Registry>,
@@ -162,7 +166,19 @@ impl Watch {
             ReadError::Future { .. } => read_fault(&error, from),
         })?;
         self.watcher = Some(watcher);
+        // What was listed may already be of the next edition.
+        if self.target.resource.edition.last().is_some() {
+            self.watcher = None;
+            self.initial.clear();
+            self.initial_end = None;
+        }
         Ok(())
+    }
+
+    /// Whether a line is of another edition of the kind than the one that is watched.
+    fn is_later(&self, line: &LogEntry) -> bool {
+        let last = self.target.resource.edition.last();
+        last.is_some_and(|last| line.revision > last)
     }
 
     /// What this watcher sees of a line; `None` if it is not for it.
@@ -179,19 +195,20 @@ impl Watch {
             None => false,
         };
         let is = line.kind != Kind::Delete && selects(&line.value, line.revision)?;
-        let (kind, value) = match (was, is) {
+        let (kind, written, value) = match (was, is) {
             (false, false) => return Ok(None),
-            (false, true) => (EventKind::Added, line.value.clone()),
-            (true, true) => (EventKind::Modified, line.value.clone()),
+            (false, true) => (EventKind::Added, line.revision, line.value.clone()),
+            (true, true) => (EventKind::Modified, line.revision, line.value.clone()),
             // Who loses sight of it is shown it as it was.
             (true, false) => match &line.previous {
-                Some((_, value)) => (EventKind::Deleted, value.clone()),
+                Some((written, value)) => (EventKind::Deleted, *written, value.clone()),
                 None => return Ok(None),
             },
         };
         Ok(Some(Seen::Object {
             kind,
             value,
+            written,
             revision: line.revision,
             line: Some(line),
         }))
@@ -232,6 +249,7 @@ impl Stream for Watch {
                 kind: EventKind::Added,
                 value: entry.value,
                 revision: entry.revision,
+                written: entry.revision,
                 line: None,
             }));
         }
@@ -245,7 +263,11 @@ impl Stream for Watch {
             let Some(watcher) = watch.watcher.as_mut() else {
                 return Poll::Ready(None);
             };
+            let has_ended = watch.target.resource.edition.last().is_some();
             match Pin::new(watcher).poll_next(context) {
+                Poll::Ready(Some(Ok(line))) if watch.is_later(&line) => {
+                    watch.watcher = None;
+                }
                 Poll::Ready(Some(Ok(line))) if line.revision <= watch.after => {}
                 Poll::Ready(Some(Ok(line))) => match watch.seen(line) {
                     Ok(None) => {}
@@ -265,6 +287,9 @@ impl Stream for Watch {
                     return Poll::Ready(Some(Seen::Failed(fault)));
                 }
                 Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending if has_ended => watch.watcher = None,
+                // It ended meanwhile: what was written before that comes first.
+                Poll::Pending if watch.target.resource.edition.last().is_some() => {}
                 Poll::Pending => break,
             }
         }

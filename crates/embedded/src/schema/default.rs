@@ -12,16 +12,16 @@ pub fn default(schema: &Schema, value: &mut Value) {
 }
 
 /// Writes whole floats as integers (`1.0` is `1`), as the reference's JSON does. The last step before a value is stored:
-/// checks still tell them apart.
+/// checks, and whether a generation is a new one, still tell them apart.
 pub fn settle_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            // Beyond these a float is written with an exponent.
-            if let Some(float) = number.as_f64().filter(|float| number.is_f64() && float.abs() < 1e15)
-                && float.fract() == 0.0
+            // The digits are the shortest that mean the float, so that a large one is read again as another integer
+            // than it was: as the reference has it. Beyond an integer's range it stays a float.
+            if let Some(float) = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0)
+                && float.abs() < 9.3e18
+                && let Ok(whole) = format!("{float}").parse::<i64>()
             {
-                #[expect(clippy::cast_possible_truncation, reason = "it is whole, and within range")]
-                let whole = float as i64;
                 *value = whole.into();
             }
         }

@@ -34,7 +34,8 @@ pub(crate) const MANAGED_FIELDS: [&str; 7] = [
 ];
 
 /// Drops what ObjectMeta does not know from a resource's `metadata`, and what says nothing (null, empty), as a round
-/// trip through the type does. `place` is where the resource is.
+/// trip through the type does; a null in a list or a map becomes the empty value that Go makes of it. `place` is where
+/// the resource is.
 pub(super) fn prune(resource: &mut Map<String, Value>, place: &str, dropped: &mut Vec<String>) {
     let Some(Value::Object(metadata)) = resource.get_mut("metadata") else {
         return;
@@ -50,6 +51,17 @@ pub(super) fn prune(resource: &mut Map<String, Value>, place: &str, dropped: &mu
             "managedFields" => &MANAGED_FIELDS,
             _ => &[],
         };
+        match key.as_str() {
+            "labels" | "annotations" => {
+                let texts = value.as_object_mut().into_iter().flat_map(Map::values_mut);
+                texts.for_each(|text| fill_null(text, || "".into()));
+            }
+            "finalizers" => {
+                let texts = value.as_array_mut().into_iter().flatten();
+                texts.for_each(|text| fill_null(text, || "".into()));
+            }
+            _ => {}
+        }
         if !known.is_empty() {
             items(value, known, &format!("{place}{dot}metadata.{key}"), dropped);
         }
@@ -59,6 +71,7 @@ pub(super) fn prune(resource: &mut Map<String, Value>, place: &str, dropped: &mu
 
 fn items(value: &mut Value, known: &[&str], place: &str, dropped: &mut Vec<String>) {
     for (index, item) in value.as_array_mut().into_iter().flatten().enumerate() {
+        fill_null(item, || Value::Object(Map::new()));
         if let Value::Object(map) = item {
             map.retain(|key, value| {
                 let keep = known.contains(&key.as_str());
@@ -68,6 +81,12 @@ fn items(value: &mut Value, known: &[&str], place: &str, dropped: &mut Vec<Strin
                 keep && !value.is_null()
             });
         }
+    }
+}
+
+fn fill_null(value: &mut Value, empty: impl FnOnce() -> Value) {
+    if value.is_null() {
+        *value = empty();
     }
 }
 

@@ -123,9 +123,9 @@ impl LogEntry {
     }
 
     /// A representation of this event, made by the first watcher that asks and shared with the others (S9). `form`
-    /// says which one: JSON, Table, metadata, in which version. Only the newest events are worth remembering: those
+    /// says which one: of which edition of the kind, and JSON, Table or metadata in which version. Only the newest events are worth remembering: those
     /// that only a late watcher asks for are made anew.
-    pub fn rendered(&self, form: u32, make: impl FnOnce() -> Bytes) -> Bytes {
+    pub fn rendered(&self, form: (u64, u32), make: impl FnOnce() -> Bytes) -> Bytes {
         let mut renderings = self.renderings.lock().unwrap_or_else(PoisonError::into_inner);
         let Renderings { kept, tally } = &mut *renderings;
         if let Some((_, bytes)) = kept.iter().flatten().find(|(kept, _)| *kept == form) {
@@ -157,7 +157,7 @@ const RENDERINGS_BYTES: usize = 32 << 20;
 #[derive(Debug)]
 struct Renderings {
     /// By form; `None` when the line has grown old.
-    kept: Option<Vec<(u32, Bytes)>>,
+    kept: Option<Vec<((u64, u32), Bytes)>>,
     tally: Arc<RenderingTally>,
 }
 

@@ -378,6 +378,16 @@ impl Store {
         self.shared.read().tree.revision
     }
 
+    /// The newest revision given out, also to writes that wait for their commit.
+    pub fn newest(&self) -> Revision {
+        self.shared.read().newest
+    }
+
+    /// Wakes the watchers of a kind though nothing was written: something else is to be known of it.
+    pub fn wake(&self, prefix: &Prefix) {
+        self.shared.hub.of_kind(prefix).wake();
+    }
+
     /// The oldest revision that can be read.
     pub fn floor(&self) -> Revision {
         self.shared.read().tree.floor

@@ -66,6 +66,11 @@ impl Hub {
         }
     }
 
+    /// All that watch a kind.
+    pub fn of_kind(&self, prefix: &Prefix) -> Woken {
+        Woken(self.seats().get(prefix.kind()).cloned().unwrap_or_default())
+    }
+
     /// Ends all watches. The store's state is locked for writing.
     pub fn close_all(&self) -> Woken {
         let all: Vec<_> = self.seats().drain().flat_map(|(_, seats)| seats).collect();

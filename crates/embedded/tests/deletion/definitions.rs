@@ -1,6 +1,15 @@
 //! Definitions on their way out, and the kinds that come and go with them.
 
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::executor::block_on;
+use futures::future::join_all;
+use http::Request;
+use http_body_util::Full;
 use serde_json::{Value, json};
+use usher_embedded::clock::{Clock, ManualClock};
+use usher_embedded::store::Durability;
+use usher_embedded::{Cluster, Options, Storage};
 
 use crate::world::{MAPS, World, map, owner};
 
@@ -196,4 +205,138 @@ fn a3_a_definition_whose_status_was_wiped_is_established_again() {
     let live = world.get(DEFINITION).unwrap();
     assert_eq!(live["status"], made["status"]);
     assert_eq!(world.names(WIDGETS), ["a"]);
+}
+
+/// A definition of the kind Widget under another plural.
+fn rival(plural: &str) -> Value {
+    let mut rival = definition();
+    rival["metadata"]["name"] = format!("{plural}.example.com").into();
+    rival["spec"]["names"]["plural"] = plural.into();
+    rival["spec"]["names"]["singular"] = format!("a{plural}").into();
+    rival
+}
+
+fn condition(definition: &Value, name: &str) -> (String, String) {
+    let conditions = definition["status"]["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|found| found["type"] == name).unwrap();
+    let text = |field: &str| found[field].as_str().unwrap().to_owned();
+    (text("status"), text("reason"))
+}
+
+fn both(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+#[test]
+fn d6_names_that_another_definition_has_are_had_when_that_one_goes() {
+    let mut world = World::new();
+    world.post(DEFINITIONS, &definition());
+    let path = format!("{DEFINITIONS}/gadgets.example.com");
+    world.post(DEFINITIONS, &rival("gadgets"));
+    let refused = world.get(&path).unwrap();
+    assert_eq!(condition(&refused, "NamesAccepted"), both("False", "ListKindConflict"));
+    assert_eq!(condition(&refused, "Established"), both("False", "NotAccepted"));
+    assert_eq!(
+        refused["status"]["acceptedNames"],
+        json!({"kind": "", "plural": "gadgets", "singular": "agadgets"})
+    );
+    let gadgets = WIDGETS.replace("widgets", "gadgets");
+    assert_eq!(world.ask("GET", &gadgets, None).0, 404);
+    world.delete(DEFINITION, "Background");
+    world.settle();
+    let accepted = world.get(&path).unwrap();
+    assert_eq!(condition(&accepted, "NamesAccepted"), both("True", "NoConflicts"));
+    assert_eq!(
+        condition(&accepted, "Established"),
+        both("True", "InitialNamesAccepted")
+    );
+    assert_eq!(accepted["status"]["acceptedNames"], accepted["spec"]["names"]);
+    assert!(world.names(&gadgets).is_empty());
+}
+
+#[test]
+fn d6_a_short_name_that_is_let_go_is_given_to_who_waits_for_it() {
+    let world = World::new();
+    let mut first = definition();
+    first["spec"]["names"]["shortNames"] = json!(["w"]);
+    world.post(DEFINITIONS, &first);
+    let mut second = rival("gadgets");
+    for (field, name) in [("kind", "Gadget"), ("listKind", "GadgetList")] {
+        second["spec"]["names"][field] = name.into();
+    }
+    second["spec"]["names"]["shortNames"] = json!(["w"]);
+    world.post(DEFINITIONS, &second);
+    let path = format!("{DEFINITIONS}/gadgets.example.com");
+    let refused = world.get(&path).unwrap();
+    assert_eq!(
+        condition(&refused, "NamesAccepted"),
+        both("False", "ShortNamesConflict")
+    );
+    world.patch(DEFINITION, &json!({"spec": {"names": {"shortNames": null}}}));
+    let accepted = world.get(&path).unwrap();
+    assert_eq!(condition(&accepted, "NamesAccepted"), both("True", "NoConflicts"));
+    assert_eq!(accepted["status"]["acceptedNames"]["shortNames"], json!(["w"]));
+}
+
+/// A manual cluster whose writes wait for a disk.
+fn on_disk(folder: &tempfile::TempDir) -> World {
+    let clock = ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap());
+    let options = Options {
+        clock: Clock::Manual(clock),
+        storage: Storage::Disk {
+            file: folder.path().join("store"),
+            durability: Durability::Fsync,
+        },
+        ..Options::default()
+    };
+    World {
+        manual: Cluster::manual(options).unwrap(),
+    }
+}
+
+fn posted(world: &World, body: &Value) -> impl Future<Output = u16> + use<> {
+    let request = Request::post(DEFINITIONS).header("content-type", "application/json");
+    let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
+    let service = world.manual.service();
+    async move { service.answer(request).await.status().as_u16() }
+}
+
+#[test]
+fn d6_of_definitions_of_one_kind_that_are_made_at_once_one_is_established() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = on_disk(&folder);
+    let rivals = ["as", "bs", "cs", "ds", "es", "fs"];
+    let posts = rivals.map(|plural| posted(&world, &rival(plural)));
+    assert_eq!(block_on(join_all(posts)), [201; 6]);
+    let is_established = |plural: &&&str| {
+        let live = world.get(&format!("{DEFINITIONS}/{plural}.example.com")).unwrap();
+        condition(&live, "Established").0 == "True"
+    };
+    assert_eq!(rivals.iter().filter(is_established).count(), 1);
+}
+
+#[test]
+fn d6_a_definition_whose_writer_went_away_is_established_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    // However far the writer came.
+    for polls in 1..5 {
+        let mut world = on_disk(&folder);
+        let plural = format!("things{polls}");
+        let mut body = rival(&plural);
+        body["spec"]["group"] = format!("g{polls}.example.com").into();
+        body["metadata"]["name"] = format!("{plural}.g{polls}.example.com").into();
+        let mut writer = Box::pin(posted(&world, &body));
+        for _ in 0..polls {
+            if writer.as_mut().now_or_never().is_some() {
+                break;
+            }
+            // What is written after it is durable after it.
+            block_on(posted(&world, &rival(&format!("others{polls}"))));
+        }
+        drop(writer);
+        block_on(posted(&world, &rival(&format!("lasts{polls}"))));
+        block_on(world.manual.settle());
+        let list = format!("/apis/g{polls}.example.com/v1/{plural}");
+        assert_eq!(world.ask("GET", &list, None).0, 200, "after {polls} polls");
+    }
 }

@@ -11,3 +11,8 @@ mod crds;
 mod language;
 mod objects;
 mod properties;
+mod stored;
+mod watches;
+#[path = "../deletion/world.rs"]
+#[allow(dead_code)]
+mod world;

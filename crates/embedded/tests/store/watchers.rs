@@ -70,12 +70,12 @@ fn s9_an_event_is_serialised_once_per_representation() {
         .map(|_| store.watch(Prefix::everything(), 0).unwrap())
         .collect();
     store.write(vec![put(&pod("a"), 1)]).unwrap().wait().unwrap();
-    for (index, watcher) in watchers.iter_mut().enumerate() {
+    for (index, watcher) in (0_u64..).zip(&mut watchers) {
         let line = watcher.try_next().unwrap().unwrap();
-        let form = u32::from(index % 2 == 0);
+        let form = (index % 2, 0);
         assert_eq!(
-            line.rendered(form, || format!("form {form}").into()),
-            Bytes::from(format!("form {form}"))
+            line.rendered(form, || format!("form {form:?}").into()),
+            Bytes::from(format!("form {form:?}"))
         );
     }
     assert_eq!(store.stats().renderings, 2);
@@ -91,13 +91,13 @@ fn s9_history_does_not_keep_what_was_serialised() {
         .try_next()
         .unwrap()
         .unwrap();
-    let rendered = line.rendered(1, || vec![7; 100].into());
+    let rendered = line.rendered((0, 1), || vec![7; 100].into());
     assert!(!rendered.is_unique(), "the line remembers it while it is new");
     for n in 1..=256 {
         store.write(vec![put(&pod("a"), n)]).unwrap().wait().unwrap();
     }
     assert!(rendered.is_unique(), "the line has forgotten it");
-    let late = line.rendered(1, || vec![7; 100].into());
+    let late = line.rendered((0, 1), || vec![7; 100].into());
     assert!(late.is_unique());
     assert_eq!(store.stats().renderings, 2);
 }

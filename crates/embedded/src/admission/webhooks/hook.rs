@@ -281,6 +281,7 @@ mod tests {
             row: Arc::new(row),
             cel: Vec::new(),
             shaped: 0,
+            edition: std::sync::Arc::default(),
             defined: 0,
             definition: None,
             closing: false,

@@ -162,6 +162,10 @@ impl<'s> Ty<'s> {
         matches!(self, Self::Int | Self::Uint | Self::Double)
     }
 
+    fn is_scalar(&self) -> bool {
+        self.is_number() || matches!(self, Self::Bool | Self::Text | Self::Bytes)
+    }
+
     pub(super) fn is_unsure(&self) -> bool {
         match self {
             Self::Dyn => true,
@@ -188,6 +192,7 @@ pub(super) fn check(expression: &mut IdedExpr, variables: Variables<'_>, wanted:
     let mut scope = Scope {
         names: vec![("self".to_owned(), this), ("oldSelf".to_owned(), old)],
         unordered: Vec::new(),
+        formats: 0,
     };
     number(expression, &mut 0);
     let found = scope.infer(expression).map_err(Refused::Expression)?;
@@ -203,6 +208,8 @@ struct Scope<'s> {
     names: Vec<(String, Ty<'s>)>,
     /// Comparisons of lists whose order means nothing, by the numbers of their expressions.
     unordered: Vec<u64>,
+    /// Within how many calls of `format` this is, which takes lists of anything.
+    formats: usize,
 }
 
 /// Gives each expression a number of its own: what was written out has none.
@@ -290,29 +297,47 @@ impl<'s> Scope<'s> {
                 Ok(if select.test { Ty::Bool } else { field })
             }
             Expr::List(list) => {
-                let mut item: Option<Ty<'s>> = None;
-                for element in &list.elements {
-                    let found = self.infer(element)?;
-                    item = Some(match item {
-                        None => found,
-                        Some(item) => item.join(found),
-                    });
-                }
-                Ok(Ty::List(Box::new(item.unwrap_or(Ty::Dyn))))
+                let item = self.one_type(list.elements.iter())?;
+                Ok(Ty::List(Box::new(item)))
             }
             Expr::Map(map) => {
-                for entry in &map.entries {
-                    if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        self.infer(&entry.key)?;
-                        self.infer(&entry.value)?;
-                    }
-                }
+                let entries = || {
+                    map.entries.iter().filter_map(|entry| match &entry.expr {
+                        EntryExpr::MapEntry(entry) => Some(entry),
+                        EntryExpr::StructField(_) => None,
+                    })
+                };
+                self.one_type(entries().map(|entry| &entry.key))?;
+                self.one_type(entries().map(|entry| &entry.value))?;
                 Ok(Ty::Map(Box::new(Ty::Dyn)))
             }
             Expr::Comprehension(fold) => self.fold(fold),
-            Expr::Call(call) => self.call(call, expression.id),
+            Expr::Call(call) => {
+                let formats = usize::from(call.func_name == "format");
+                self.formats += formats;
+                let answer = self.call(call, expression.id);
+                self.formats -= formats;
+                answer
+            }
             Expr::Struct(_) | Expr::Unspecified => Ok(Ty::Dyn),
         }
+    }
+
+    /// The type of the parts of a list or map that is written out: but for what is formatted, they must be of one.
+    fn one_type<'e>(&mut self, parts: impl Iterator<Item = &'e IdedExpr>) -> Answer<'s> {
+        let mut one: Option<Ty<'s>> = None;
+        for part in parts {
+            let found = self.infer(part)?;
+            one = Some(match one {
+                None => found,
+                Some(one) if self.formats == 0 && one != found && one.is_scalar() && found.is_scalar() => {
+                    let what = format!("expected type '{}' but found '{}'", one.name(), found.name());
+                    return Err(Problem::new(what, literal_text(part)));
+                }
+                Some(one) => one.join(found),
+            });
+        }
+        Ok(one.unwrap_or(Ty::Dyn))
     }
 
     fn fold(&mut self, fold: &ComprehensionExpr) -> Answer<'s> {
@@ -388,6 +413,12 @@ impl<'s> Scope<'s> {
         }
         match operator(&call.func_name, &args, &call.args, literal.as_deref()) {
             Some(answer) => answer,
+            None if call.func_name == "reverse" && target == Some(Ty::Text) => Err(Problem {
+                // The interpreter has it; the reference has it for lists alone.
+                what: "found no matching overload for 'reverse' applied to 'string.()'".to_owned(),
+                near: "reverse(".to_owned(),
+                offset: "reverse".len(),
+            }),
             None if call.func_name.starts_with('@') || program::is_function(&call.func_name) => {
                 Ok(result_of(&call.func_name, target.as_ref(), &args))
             }
@@ -425,6 +456,17 @@ fn undeclared_function(name: &str) -> Problem {
         near: format!("{name}("),
         offset: name.len(),
         ..undeclared(name)
+    }
+}
+
+/// A literal as it is most likely written.
+fn literal_text(expression: &IdedExpr) -> String {
+    match &expression.expr {
+        Expr::Literal(LiteralValue::String(text)) => text.inner().to_owned(),
+        Expr::Literal(LiteralValue::Double(number)) => format!("{:?}", *number.inner()),
+        Expr::Literal(LiteralValue::Int(number)) => number.inner().to_string(),
+        Expr::Literal(LiteralValue::Boolean(truth)) => truth.inner().to_string(),
+        _ => first_word(expression),
     }
 }
 
