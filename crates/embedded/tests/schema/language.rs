@@ -20,11 +20,11 @@ const KNOWN_DIFFERENCES: [(&str, &str); 6] = [
     ),
     (
         "format.named",
-        "the interpreter has the formats' functions but no values of their type: refused with its CRD",
+        "the interpreter gives the format itself where the reference gives an optional of it: refused with its CRD",
     ),
     (
         "America/New_York",
-        "the interpreter's parts of a time are those of UTC, and there is no table of time zones: refused with its CRD",
+        "the interpreter takes a time zone and does not heed it: refused with its CRD rather than answered wrongly",
     ),
     (
         "existsOne",
