@@ -343,7 +343,11 @@ impl Call<'_> {
             return Err(unsupported(&["application/json", "application/yaml"]));
         }
         let expected = BodyType { group, version, kind };
-        body::parse(&bytes, media, expected)
+        let mut parsed = body::parse(&bytes, media, expected)?;
+        if kind != &*row.kind {
+            body::settle(&mut parsed.value, expected)?;
+        }
+        Ok(parsed)
     }
 
     /// Who asks for a write, and how. `options` names the kind of its options.
@@ -472,8 +476,7 @@ impl Call<'_> {
         B::Error: std::fmt::Display,
     {
         self.check_readable(true)?;
-        let (mut ask, options) = self.delete_ask(body).await?;
-        ask.options = options.raw.clone();
+        let (ask, options) = self.delete_ask(body).await?;
         self.registry().admit_named_delete(target)?;
         let outcome = self.registry().delete(target, &ask, &options).await?;
         let value = Registry::deletion_answer(target, &outcome);
@@ -531,9 +534,11 @@ impl Call<'_> {
         } else {
             Some(body::parse(&bytes, content_type(&self.parts.headers), BodyType::DELETE_OPTIONS)?.value)
         };
-        let (options, dry_run) = self.query.delete_options(parsed.as_ref())?;
+        let options = self.query.delete_options(parsed)?;
+        options.check()?;
         let ask = Ask {
-            dry_run,
+            dry_run: options.is_dry_run(),
+            options: options.raw.clone(),
             ..self.ask("DeleteOptions")?
         };
         Ok((ask, options))

@@ -20,12 +20,11 @@ impl Registry {
         if object::name(eviction) != target.name {
             return Err(Fault::bad_request("name in URL does not match name in Eviction object"));
         }
+        let mut options = delete_options(eviction, ask)?;
         let ask = &Ask {
-            dry_run: ask.dry_run || eviction_is_dry(eviction),
+            dry_run: options.is_dry_run(),
             ..ask.clone()
         };
-        let mut options = delete_options(eviction);
-        options.check()?;
         let pods = Target {
             subresource: None,
             ..target.clone()
@@ -169,23 +168,26 @@ impl Registry {
     }
 }
 
-fn delete_options(eviction: &Value) -> DeleteOptions {
-    let given = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
-    let text = |path: &str| object::at(&given, path).and_then(Value::as_str).map(str::to_owned);
-    DeleteOptions {
-        grace_seconds: given.get("gracePeriodSeconds").and_then(Value::as_i64),
-        uid: text("preconditions.uid"),
-        resource_version: text("preconditions.resourceVersion"),
-        propagation: text("propagationPolicy"),
-        orphan_dependents: given.get("orphanDependents").and_then(Value::as_bool),
-        raw: given,
+/// Those of the request, which the body's must not contradict.
+fn delete_options(eviction: &Value, ask: &Ask) -> Result<DeleteOptions, Fault> {
+    let given = eviction.get("deleteOptions").cloned().unwrap_or_default();
+    // The body was decoded as a whole before.
+    let mut options = DeleteOptions::read(given).map_err(Fault::bad_request)?;
+    options.check()?;
+    if options.is_dry_run() && ask.dry_run && options.dry_run.len() != 1 {
+        return Err(Fault::new(
+            500,
+            "",
+            format!(
+                "Non-matching dry-run options in request and content: [All] and [{}]",
+                options.dry_run.join(" ")
+            ),
+        ));
     }
-}
-
-fn eviction_is_dry(eviction: &Value) -> bool {
-    object::at(eviction, "deleteOptions.dryRun")
-        .and_then(Value::as_array)
-        .is_some_and(|all| all.iter().any(|one| one == "All"))
+    if options.dry_run.is_empty() && ask.dry_run {
+        options.dry_run = vec!["All".to_owned()];
+    }
+    Ok(options)
 }
 
 /// Pending, finished and terminating pods disrupt nothing by going.

@@ -13,6 +13,7 @@ mod create;
 mod decode;
 pub(crate) mod definitions;
 mod delete;
+mod delete_options;
 mod eviction;
 mod ground;
 mod logs;
@@ -40,7 +41,7 @@ use crate::registry::catalog::{Catalog, Resource};
 use crate::schema;
 use crate::store::{self, Change, Commit, Entry, Expect, Key, ReadError, Revision, Store, Write, WriteError};
 
-pub(crate) use delete::DeleteOptions;
+pub(crate) use delete_options::{DeleteOptions, check_dry_run};
 pub(crate) use logs::LogOptions;
 pub(crate) use update::Patch;
 
