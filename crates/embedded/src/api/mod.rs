@@ -142,7 +142,7 @@ impl ApiService {
                     .security
                     .caller(&parts.headers, self.server.registry.clock.now())
                 {
-                    Ok(caller) if self.server.is_alive(&caller) => caller,
+                    Ok(proven) if self.server.is_alive(&proven) => proven.caller,
                     Ok(_) if !matches!(route, Route::Health(_) | Route::Version) => {
                         return Err(Fault::new(401, "Unauthorized", "Unauthorized"));
                     }
