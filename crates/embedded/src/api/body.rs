@@ -9,7 +9,6 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use crate::api::openapi::definitions;
 use crate::api::protobuf::{BodyType, DELETE_OPTIONS};
 use crate::api::watch::WatchLines;
 use crate::fault::{Fault, quote};
@@ -134,7 +133,10 @@ pub(crate) fn parse(bytes: &Bytes, media: &str, expected: BodyType) -> Result<Pa
 
 pub(crate) fn parse_json(bytes: &Bytes, kind: &str) -> Result<Parsed, Fault> {
     let value: Value = serde_json::from_slice(bytes).map_err(|why| {
-        let why = format!("couldn't get version/kind; json parse error: {}", json_error(bytes, &why));
+        let why = format!(
+            "couldn't get version/kind; json parse error: {}",
+            json_error(bytes, &why)
+        );
         Fault::bad_request(match kind {
             DELETE_OPTIONS => why,
             _ => format!(
@@ -153,7 +155,7 @@ pub(crate) fn parse_json(bytes: &Bytes, kind: &str) -> Result<Parsed, Fault> {
 /// passed over.
 pub(crate) fn settle(body: &mut Value, expected: BodyType) -> Result<(), Fault> {
     let BodyType { group, version, kind } = expected;
-    let Some(schema) = crate::kinds::definition(&definitions::name(group, version, kind)) else {
+    let Some(schema) = crate::kinds::definition_of(group, version, kind) else {
         return Ok(());
     };
     match crate::kinds::decode(&schema, body) {

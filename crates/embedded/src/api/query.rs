@@ -159,7 +159,8 @@ impl Query {
                 raw: self.options("DeleteOptions"),
             });
         };
-        let unrecognized = |why: String| Fault::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
+        let unrecognized =
+            |why: String| Fault::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
         if !body.is_object() && !body.is_null() {
             return Err(unrecognized(format!(
                 "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",

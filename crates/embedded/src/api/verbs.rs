@@ -97,8 +97,8 @@ impl Call<'_> {
             }
             (&Method::PATCH, Some("scale")) => {
                 self.check_readable(false)?;
-                let ask = self.ask("PatchOptions")?;
                 let patch = self.patch_body(target, body).await?;
+                let ask = self.ask("PatchOptions")?;
                 let outcome = self.registry().patch_scale(target, &ask, &patch).await?;
                 self.outcome(200, outcome)
             }
@@ -372,6 +372,7 @@ impl Call<'_> {
             manager: manager.to_owned(),
             validation: self.query.validation(options)?,
             options: self.query.options(options),
+            is_admitted: false,
         })
     }
 
@@ -413,24 +414,24 @@ impl Call<'_> {
         B::Error: std::fmt::Display,
     {
         let patch = self.patch_body(target, body).await?;
-        if matches!(patch, Patch::Apply { .. }) {
-            self.check_apply()?;
-        } else if !self.query.get("force").is_empty() {
-            let error = FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch");
-            return Err(invalid("PatchOptions", &error));
-        }
         let ask = self.ask("PatchOptions")?;
         let outcome = self.registry().patch(target, &ask, &patch).await?;
         let code = if outcome.created { 201 } else { 200 };
         self.written(target, &ask, code, outcome).await
     }
 
-    fn check_apply(&self) -> Result<(), Fault> {
-        if self.query.get("fieldManager").is_empty() {
-            let error = FieldError::required(&Path::new("fieldManager"), "is required for apply patch");
-            return Err(invalid("PatchOptions", &error));
-        }
-        Ok(())
+    /// An apply says who applies; only an apply may be forced.
+    fn check_patch(&self, patch: &Patch) -> Result<(), Fault> {
+        let error = match patch {
+            Patch::Apply { .. } if self.query.get("fieldManager").is_empty() => {
+                FieldError::required(&Path::new("fieldManager"), "is required for apply patch")
+            }
+            Patch::Json(_) | Patch::Merge(_) | Patch::Strategic(_) if !self.query.get("force").is_empty() => {
+                FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch")
+            }
+            _ => return Ok(()),
+        };
+        Err(invalid("PatchOptions", &error))
     }
 
     async fn patch_body<B>(&self, target: &Target, body: B) -> Result<Patch, Fault>
@@ -459,7 +460,7 @@ impl Call<'_> {
             serde_json::from_slice(bytes)
                 .map_err(|why| Fault::bad_request(format!("error decoding patch: {}", body::json_error(bytes, &why))))
         };
-        Ok(match media {
+        let patch = match media {
             JSON_PATCH => Patch::Json(json(&bytes)?),
             MERGE_PATCH => Patch::Merge(json(&bytes)?),
             STRATEGIC_PATCH => Patch::Strategic(json(&bytes)?),
@@ -467,7 +468,9 @@ impl Call<'_> {
                 applied: body::parse_yaml(&bytes)?,
                 force: self.query.flag("force"),
             },
-        })
+        };
+        self.check_patch(&patch)?;
+        Ok(patch)
     }
 
     async fn delete<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
@@ -552,13 +555,14 @@ impl Call<'_> {
         body: Value,
     ) -> Result<Answer, Fault> {
         let format = self.representation(false)?.format;
+        let mut warnings = Vec::new();
         let value = match subresource {
             "token" => self.server.token(target, body)?,
-            "binding" => self.registry().bind(target, ask, &body).await?,
-            "eviction" => self.registry().evict(target, ask, &body).await?,
+            "binding" => self.registry().bind(target, ask, body, &mut warnings).await?,
+            "eviction" => self.registry().evict(target, ask, body, &mut warnings).await?,
             _ => return Err(self.not_allowed()),
         };
-        Ok(Answer::value(201, &value, format))
+        Ok(Answer::value(201, &value, format).with_warnings(warnings))
     }
 
     async fn written(&self, target: &Target, ask: &Ask, code: u16, outcome: Outcome) -> Result<Answer, Fault> {

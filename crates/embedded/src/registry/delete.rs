@@ -161,7 +161,15 @@ impl Registry {
         }
         let generation = object::generation(old);
         let meta = object::meta_mut(&mut new);
-        let moment = now.saturating_add(SignedDuration::from_secs(graceful)).unwrap_or(now);
+        // A shorter grace is as long as if it had been asked for at first.
+        let begun = if was_deleting {
+            doomed_at(old).unwrap_or(now)
+        } else {
+            now
+        };
+        let moment = begun
+            .saturating_add(SignedDuration::from_secs(graceful))
+            .unwrap_or(begun);
         if is_namespace {
             meta.insert("deletionTimestamp".to_owned(), object::time(now));
         } else {
@@ -233,6 +241,12 @@ impl Registry {
         }
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
     }
+}
+
+/// When it was first told to go: its time, less the grace that it was given.
+fn doomed_at(object: &Value) -> Option<Timestamp> {
+    let time: Timestamp = object::text(object, "deletionTimestamp").parse().ok()?;
+    time.checked_sub(SignedDuration::from_secs(grace(object))).ok()
 }
 
 /// A definition waits for its instances to go first (D6).

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admission::Review;
 use crate::fault::{Fault, Subject};
 use crate::registry::ask::{Ask, Target};
 use crate::registry::definitions::{is_true, put_condition};
@@ -15,14 +16,25 @@ const MOST_DISRUPTED: usize = 2_000;
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 impl Registry {
-    /// POST of `pods/NAME/eviction`.
-    pub(crate) async fn evict(&self, target: &Target, ask: &Ask, eviction: &Value) -> Result<Value, Fault> {
-        if object::name(eviction) != target.name {
+    /// POST of `pods/NAME/eviction`. Webhooks are asked about the eviction, before a budget is spent, and not about what
+    /// comes of it.
+    pub(crate) async fn evict(
+        &self,
+        target: &Target,
+        ask: &Ask,
+        mut eviction: Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, Fault> {
+        let review = Review::command(target, ask);
+        self.admit_command(&review, &mut eviction, warnings).await?;
+        if object::name(&eviction) != target.name {
             return Err(Fault::bad_request("name in URL does not match name in Eviction object"));
         }
-        let mut options = delete_options(eviction, ask)?;
+        let mut options = delete_options(&eviction, ask)?;
+        self.validate(&review, Some(&eviction), warnings).await?;
         let ask = &Ask {
             dry_run: options.is_dry_run(),
+            is_admitted: true,
             ..ask.clone()
         };
         let pods = Target {

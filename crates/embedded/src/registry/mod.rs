@@ -227,3 +227,6 @@ pub(crate) fn read_fault(error: &ReadError, asked: Revision) -> Fault {
         .retry_after(1),
     }
 }
+
+#[cfg(test)]
+mod tests;

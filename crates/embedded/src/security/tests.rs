@@ -31,8 +31,8 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
 fn x1_the_admins_token_is_the_admins_and_nothing_near_it_is() {
     let security = security();
     let who = |text: &str| security.caller(&headers(&[("authorization", text)]), now());
-    assert_eq!(who("Bearer admin-token").unwrap(), Caller::admin());
-    assert_eq!(who("bearer admin-token").unwrap(), Caller::admin());
+    assert_eq!(who("Bearer admin-token").unwrap().caller, Caller::admin());
+    assert_eq!(who("bearer admin-token").unwrap().caller, Caller::admin());
     for wrong in [
         "Bearer admin-toke",
         "Bearer admin-tokenn",
