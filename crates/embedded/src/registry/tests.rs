@@ -111,11 +111,13 @@ async fn o10_a_patch_of_scale_that_names_no_revision_builds_upon_what_is_on_its_
     let (one, scale) = (format!("{sets}/d"), format!("{sets}/d/scale"));
     let labels = json!({"metadata": {"labels": {"written": "first"}}});
     let mut first = pin!(ask(&server, "PATCH", &one, labels));
-    assert!(poll!(&mut first).is_pending(), "it waits for the disk");
+    let waits = poll!(&mut first).is_pending();
     let mut second = pin!(ask(&server, "PATCH", &scale, json!({"spec": {"replicas": 3}})));
     let early = poll!(&mut second);
-    assert!(early.is_pending(), "it waits behind the first: {early:?}");
+    // Before anything is found wrong: the store is not closed while its disk is held.
     disk.hold(false);
+    assert!(waits, "the first waits for the disk");
+    assert!(early.is_pending(), "the second waits behind it: {early:?}");
     assert_eq!(first.await.0, 200);
     let (code, answer) = second.await;
     assert_eq!((code, &answer["spec"]["replicas"]), (200, &json!(3)), "{answer}");
