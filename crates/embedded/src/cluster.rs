@@ -1,9 +1,11 @@
 //! A cluster as a value: in memory or on disk, driven by the runtime or by hand.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -112,9 +114,10 @@ impl Cluster {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let driver = Driver::new(cluster.server.registry.clone(), &controllers);
             let mut stop = cluster.life.stop.subscribe();
+            let server = Arc::downgrade(&cluster.server);
             let work = async move {
                 tokio::select! {
-                    () = driver.work() => {}
+                    () = supervised(server, driver.work()) => {}
                     _ = stop.wait_for(|stop| *stop) => {}
                 }
             };
@@ -181,6 +184,7 @@ impl Cluster {
                 security: Security::new(secrets),
                 documents: crate::api::Documents::default(),
                 audit,
+                controllers_failed: OnceLock::new(),
                 openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
             }),
             life: Arc::new(life),
@@ -253,6 +257,26 @@ impl Cluster {
     }
 }
 
+/// The controllers' work, which never ends by itself. If it does, nothing is collected or finished any more: that is said
+/// in the log and by `/readyz`, and requests are answered all the same.
+async fn supervised(server: Weak<Server>, work: impl Future<Output = ()>) {
+    let why = match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(()) => "they have come to an end".to_owned(),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            format!(
+                "they panicked: {}",
+                text.unwrap_or_else(|| "no reason given".to_owned())
+            )
+        }
+    };
+    tracing::error!(why, "the controllers have stopped: start the cluster anew");
+    if let Some(server) = server.upgrade() {
+        let _ = server.controllers_failed.set(why);
+    }
+}
+
 impl Default for Life {
     fn default() -> Self {
         Self {
@@ -315,4 +339,33 @@ async fn first_object(registry: &Registry, kind: (&str, &str), name: &str, body:
     let object = Registry::decode(&target, body.into(), &ask, &mut Vec::new())?;
     registry.create(&target, &ask, object, Vec::new()).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use http_body_util::{BodyExt as _, Empty};
+
+    use super::{Cluster, Options, supervised};
+
+    async fn readyz(cluster: &Cluster) -> (u16, String) {
+        let request = Request::get("/readyz").body(Empty::<bytes::Bytes>::new()).unwrap();
+        let (parts, body) = cluster.service().answer(request).await.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        (parts.status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_cluster_whose_controllers_panicked_says_that_it_is_not_ready() {
+        let cluster = Cluster::start(Options::default()).unwrap();
+        assert_eq!(readyz(&cluster).await.0, 200);
+        let server = std::sync::Arc::downgrade(&cluster.server);
+        supervised(server, async { panic!("of all things") }).await;
+        let (code, told) = readyz(&cluster).await;
+        assert_eq!(code, 500);
+        assert!(
+            told.contains("[-]controllers failed: they panicked: of all things"),
+            "{told}"
+        );
+    }
 }

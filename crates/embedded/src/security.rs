@@ -74,6 +74,29 @@ pub(crate) struct Issued {
     pub(crate) expires: Timestamp,
 }
 
+/// Who a token says its bearer is.
+#[derive(Debug)]
+pub(crate) struct Proven {
+    pub(crate) caller: Caller,
+    /// Those of the wanted ones that it is for.
+    pub(crate) audiences: Vec<String>,
+    /// What the token dies with, beside its account.
+    pub(crate) bound: Option<Bound>,
+}
+
+/// An object that a token is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bound {
+    /// `pod`, `secret` or `node`, as claims call it.
+    #[serde(skip)]
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+/// In this order: a token of a pod also names the pod's node, but does not die with it.
+const BOUND: [&str; 3] = ["pod", "secret", "node"];
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Claims {
     iss: String,
@@ -156,7 +179,7 @@ impl Security {
     }
 
     /// Who a request is from.
-    pub(crate) fn caller(&self, headers: &HeaderMap, now: Timestamp) -> Result<Caller, Fault> {
+    pub(crate) fn caller(&self, headers: &HeaderMap, now: Timestamp) -> Result<Proven, Fault> {
         let unauthorized = || Fault::new(401, "Unauthorized", "Unauthorized");
         let header = headers
             .get(AUTHORIZATION)
@@ -166,26 +189,20 @@ impl Security {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(unauthorized());
         }
-        self.token_caller(token.trim(), &[], now)
-            .map(|(caller, _)| caller)
-            .map_err(|_| unauthorized())
+        self.token_caller(token.trim(), &[], now).map_err(|_| unauthorized())
     }
 
     /// Whose token this is, and for which of the wanted audiences.
-    pub(crate) fn token_caller(
-        &self,
-        token: &str,
-        wanted: &[&str],
-        now: Timestamp,
-    ) -> Result<(Caller, Vec<String>), String> {
+    pub(crate) fn token_caller(&self, token: &str, wanted: &[&str], now: Timestamp) -> Result<Proven, String> {
         let own = [ISSUER];
         let wanted = if wanted.is_empty() { own.as_slice() } else { wanted };
         if same(token.as_bytes(), self.secrets.token.as_bytes()) {
             let audiences = wanted.iter().filter(|audience| **audience == ISSUER);
-            return Ok((
-                Caller::admin(),
-                audiences.map(|audience| (*audience).to_owned()).collect(),
-            ));
+            return Ok(Proven {
+                caller: Caller::admin(),
+                audiences: audiences.map(|audience| (*audience).to_owned()).collect(),
+                bound: None,
+            });
         }
         let claims = self.verified(token)?;
         let seconds = now.as_second();
@@ -209,13 +226,19 @@ impl Security {
             .get("namespace")
             .and_then(Value::as_str)
             .unwrap_or_default();
+        let named: Vec<Bound> = BOUND
+            .iter()
+            .filter_map(|kind| {
+                let bound = Bound::deserialize(claims.kubernetes.get(*kind)?).ok()?;
+                Some(Bound { kind, ..bound })
+            })
+            .collect();
         let mut extra = BTreeMap::new();
-        for (field, key) in [("pod", "authentication.kubernetes.io/pod")] {
-            if let Some(bound) = claims.kubernetes.get(field) {
-                let text = |name: &str| bound.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-                extra.insert(format!("{key}-name"), vec![text("name")]);
-                extra.insert(format!("{key}-uid"), vec![text("uid")]);
-            }
+        // Secrets are nobody else's matter.
+        for bound in named.iter().filter(|bound| bound.kind != "secret") {
+            let key = format!("authentication.kubernetes.io/{}", bound.kind);
+            extra.insert(format!("{key}-name"), vec![bound.name.clone()]);
+            extra.insert(format!("{key}-uid"), vec![bound.uid.clone()]);
         }
         let uid = object::at(&claims.kubernetes, "serviceaccount.uid")
             .and_then(Value::as_str)
@@ -230,7 +253,11 @@ impl Security {
             ],
             extra,
         };
-        Ok((caller, audiences))
+        Ok(Proven {
+            caller,
+            audiences,
+            bound: named.into_iter().next(),
+        })
     }
 
     fn verified(&self, token: &str) -> Result<Claims, String> {
@@ -249,7 +276,7 @@ impl Security {
         account: &Value,
         audiences: Vec<String>,
         seconds: i64,
-        bound: Option<Value>,
+        bound: &[Bound],
         now: Timestamp,
     ) -> Result<Issued, Fault> {
         let audiences = if audiences.is_empty() {
@@ -263,14 +290,9 @@ impl Security {
             "namespace": namespace,
             "serviceaccount": {"name": name, "uid": object::text(account, "uid")},
         });
-        if let Some(bound) = bound {
-            let kind = bound
-                .get("kind")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_ascii_lowercase();
-            let what = json!({"name": bound.get("name"), "uid": bound.get("uid")});
-            object::as_map(&mut kubernetes).insert(kind, what);
+        for bound in bound {
+            let what = json!({"name": bound.name, "uid": bound.uid});
+            object::as_map(&mut kubernetes).insert(bound.kind.to_owned(), what);
         }
         let claims = Claims {
             iss: ISSUER.to_owned(),

@@ -124,3 +124,45 @@ async fn x2_a_token_can_be_bound_only_to_what_is_there() {
         );
     }
 }
+
+/// `kubectl create token --bound-object-kind` names no uid: it is that of what is found (X2).
+#[tokio::test]
+async fn x2_a_token_lives_as_long_as_what_it_is_bound_to() {
+    let cluster = Cluster::start(Options::default()).unwrap();
+    let core = "/api/v1/namespaces/default";
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    ask(
+        &cluster,
+        Request::post(format!("{core}/serviceaccounts")),
+        account.to_string(),
+    )
+    .await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]}});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    for (kind, name, collection, object) in [
+        ("Pod", "p", format!("{core}/pods"), pod),
+        ("Secret", "s", format!("{core}/secrets"), secret),
+        ("Node", "n", "/api/v1/nodes".to_owned(), node),
+    ] {
+        let (parts, _) = ask(&cluster, Request::post(&collection), object.to_string()).await;
+        assert_eq!(parts.status, StatusCode::CREATED);
+        let request = json!({"kind": "TokenRequest",
+            "spec": {"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name}}});
+        let path = format!("{core}/serviceaccounts/robot/token");
+        let (_, body) = ask(&cluster, Request::post(path), request.to_string()).await;
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        let review = json!({"kind": "TokenReview", "spec": {"token": answer["status"]["token"]}}).to_string();
+        let is_valid = async || {
+            let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+            let (_, body) = ask(&cluster, Request::post(path), review.clone()).await;
+            serde_json::from_slice::<Value>(&body).unwrap()["status"]["authenticated"] == true
+        };
+        assert!(is_valid().await, "{kind}: {answer}");
+        ask(&cluster, Request::delete(format!("{collection}/{name}")), String::new()).await;
+        assert!(!is_valid().await, "{kind}: it is gone");
+        ask(&cluster, Request::post(&collection), object.to_string()).await;
+        assert!(!is_valid().await, "{kind}: another one of the name");
+    }
+}

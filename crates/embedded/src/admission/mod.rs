@@ -66,6 +66,19 @@ pub(crate) struct Review<'a> {
     pub(crate) ask: &'a Ask,
 }
 
+impl<'a> Review<'a> {
+    /// Of a command: something that is made at an object, and not stored.
+    pub(crate) fn command(target: &'a Target, ask: &'a Ask) -> Self {
+        Self {
+            operation: Operation::Create,
+            target,
+            name: &target.name,
+            old: None,
+            ask,
+        }
+    }
+}
+
 impl Registry {
     /// Built-in steps and mutating webhooks. What is returned is held until the object is stored or refused.
     pub(crate) async fn admit(

@@ -9,9 +9,9 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use crate::api::protobuf::BodyType;
+use crate::api::protobuf::{BodyType, DELETE_OPTIONS};
 use crate::api::watch::WatchLines;
-use crate::fault::Fault;
+use crate::fault::{Fault, quote};
 use crate::registry::ask::Parsed;
 use crate::schema::settle_numbers;
 
@@ -134,16 +134,38 @@ pub(crate) fn parse(bytes: &Bytes, media: &str, expected: BodyType) -> Result<Pa
 
 pub(crate) fn parse_json(bytes: &Bytes, kind: &str) -> Result<Parsed, Fault> {
     let value: Value = serde_json::from_slice(bytes).map_err(|why| {
-        Fault::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {} ({})",
-            json_error(bytes, &why),
-            summary(bytes)
-        ))
+        let why = format!(
+            "couldn't get version/kind; json parse error: {}",
+            json_error(bytes, &why)
+        );
+        Fault::bad_request(match kind {
+            DELETE_OPTIONS => why,
+            _ => format!(
+                "the object provided is unrecognized (must be of type {kind}): {why} ({})",
+                summary(bytes)
+            ),
+        })
     })?;
     Ok(Parsed {
         value,
         text: Some(bytes.clone()),
     })
+}
+
+/// What subresources read is of kinds that no row has: their types are checked here, so that nothing of the wrong type is
+/// passed over.
+pub(crate) fn settle(body: &mut Value, expected: BodyType) -> Result<(), Fault> {
+    let BodyType { group, version, kind } = expected;
+    let Some(schema) = crate::kinds::definition_of(group, version, kind) else {
+        return Ok(());
+    };
+    match crate::kinds::decode(&schema, body) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(Fault::bad_request(format!(
+            "{kind} in version {} cannot be handled as a {kind}: {why}",
+            quote(version)
+        ))),
+    }
 }
 
 /// The first bytes of a body, as text if it looks like an object.

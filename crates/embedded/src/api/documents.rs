@@ -54,27 +54,31 @@ impl Documents {
 }
 
 impl Server {
-    /// Everything is alive that can answer; it is ready as long as what is written reaches the disk. Single checks are
-    /// named as the reference names them.
+    /// Everything is alive that can answer; it is ready as long as what is written reaches the disk and the controllers
+    /// run. Single checks are named as the reference names them.
     fn health(&self, path: &str, query: &Query) -> Answer {
         let mut names = path.trim_matches('/').split('/');
         let name = names.next().unwrap_or("healthz");
-        let asks_store = name == "readyz" && matches!(names.next(), None | Some("store" | "etcd"));
-        let store = if asks_store {
-            self.registry.store.health()
-        } else {
-            Ok(())
-        };
-        match store {
-            Err(why) => Answer::text(
-                500,
-                format!("[+]ping ok\n[-]store failed: {why}\n{name} check failed\n"),
-            ),
-            Ok(()) if query.flag("verbose") => {
-                Answer::text(200, format!("[+]ping ok\n[+]store ok\n{name} check passed\n"))
-            }
-            Ok(()) => Answer::text(200, "ok"),
+        let check = names.next();
+        let asks = |names: &[&str]| name == "readyz" && check.is_none_or(|check| names.contains(&check));
+        let mut wrong = String::new();
+        if asks(&["store", "etcd"])
+            && let Err(why) = self.registry.store.health()
+        {
+            wrong.push_str(&format!("[-]store failed: {why}\n"));
         }
+        if asks(&["controllers"])
+            && let Some(why) = self.controllers_failed.get()
+        {
+            wrong.push_str(&format!("[-]controllers failed: {why}\n"));
+        }
+        if !wrong.is_empty() {
+            return Answer::text(500, format!("[+]ping ok\n{wrong}{name} check failed\n"));
+        }
+        if query.flag("verbose") {
+            return Answer::text(200, format!("[+]ping ok\n[+]store ok\n{name} check passed\n"));
+        }
+        Answer::text(200, "ok")
     }
 
     pub(super) fn document(&self, route: &Route<'_>, parts: &Parts, query: &Query) -> Result<Answer, Fault> {
@@ -113,8 +117,11 @@ impl Server {
                         })
                     }
                     None if is_core => {
+                        // The address is known only once somebody listens.
                         let address = &self.security.address().to_string();
-                        kept("/api", json, &|| Some(discovery::core_versions(address)))
+                        kept(&format!("/api {address}"), json, &|| {
+                            Some(discovery::core_versions(address))
+                        })
                     }
                     None => kept("/apis", json, &|| Some(discovery::group_list(&rows()))),
                 }
@@ -336,6 +343,7 @@ mod tests {
             documents: Documents::default(),
             openapi: openapi::Documents::new(kinds::definition),
             audit: None,
+            controllers_failed: std::sync::OnceLock::new(),
         });
         let ask = |method: &'static str, path: &'static str, body: &'static str| {
             let request = Request::builder().method(method).uri(path);

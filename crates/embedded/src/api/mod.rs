@@ -22,7 +22,7 @@ mod watch;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -52,6 +52,8 @@ pub(crate) struct Server {
     pub(crate) documents: Documents,
     pub(crate) openapi: openapi::Documents,
     pub(crate) audit: Option<Audit>,
+    /// Why the controllers have stopped, if they did so by themselves.
+    pub(crate) controllers_failed: OnceLock<String>,
 }
 
 /// Who asked, for the audit log.
@@ -142,7 +144,7 @@ impl ApiService {
                     .security
                     .caller(&parts.headers, self.server.registry.clock.now())
                 {
-                    Ok(caller) if self.server.is_alive(&caller) => caller,
+                    Ok(proven) if self.server.is_alive(&proven) => proven.caller,
                     Ok(_) if !matches!(route, Route::Health(_) | Route::Version) => {
                         return Err(Fault::new(401, "Unauthorized", "Unauthorized"));
                     }

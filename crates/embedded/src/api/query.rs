@@ -7,7 +7,7 @@ use crate::registry::ask::FieldValidation;
 use crate::registry::read::{ListOptions, Selection};
 use crate::registry::select::{FieldSelector, LabelSelector};
 use crate::registry::watch::WatchOptions;
-use crate::registry::{DeleteOptions, LogOptions};
+use crate::registry::{DeleteOptions, LogOptions, check_dry_run};
 
 /// Pairs in the order given; of a name given twice the first counts.
 #[derive(Debug, Clone, Default)]
@@ -100,24 +100,18 @@ impl Query {
         Ok(options)
     }
 
+    fn dry_run_words(&self) -> Vec<String> {
+        let words = self.0.iter().filter(|(name, _)| name == "dryRun");
+        words.map(|(_, value)| value.clone()).collect()
+    }
+
     /// `dryRun` and `fieldValidation` for a write whose options are called `options` (`CreateOptions`, …).
     pub(crate) fn dry_run(&self, options: &str) -> Result<bool, Fault> {
-        let mut all = self
-            .0
-            .iter()
-            .filter(|(name, value)| name == "dryRun" && !value.is_empty())
-            .peekable();
-        if all.peek().is_none() {
-            return Ok(false);
+        let words = self.dry_run_words();
+        match check_dry_run(&words) {
+            Some(error) => Err(invalid(options, &error)),
+            None => Ok(!words.is_empty()),
         }
-        for (_, value) in all {
-            if value != "All" {
-                let error =
-                    FieldError::not_supported(&Path::new("dryRun"), vec![Value::from(value.as_str())], &["All"]);
-                return Err(invalid(options, &error));
-            }
-        }
-        Ok(true)
     }
 
     pub(crate) fn validation(&self, options: &str) -> Result<FieldValidation, Fault> {
@@ -153,18 +147,34 @@ impl Query {
     }
 
     /// What a delete asks for: the body if there is one, else the query.
-    pub(crate) fn delete_options(&self, body: Option<&Value>) -> Result<(DeleteOptions, bool), Fault> {
+    pub(crate) fn delete_options(&self, body: Option<Value>) -> Result<DeleteOptions, Fault> {
         let Some(body) = body else {
-            let options = DeleteOptions {
+            return Ok(DeleteOptions {
                 grace_seconds: self.number("gracePeriodSeconds")?,
                 propagation: self.find("propagationPolicy").map(str::to_owned),
                 orphan_dependents: self.find("orphanDependents").map(|_| self.flag("orphanDependents")),
-                uid: None,
+                uid: self.find("uid").map(str::to_owned),
                 resource_version: None,
+                dry_run: self.dry_run_words(),
                 raw: self.options("DeleteOptions"),
-            };
-            return Ok((options, self.dry_run("DeleteOptions")?));
+            });
         };
+        let unrecognized =
+            |why: String| Fault::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
+        if !body.is_object() && !body.is_null() {
+            return Err(unrecognized(format!(
+                "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                crate::go::json_kind(&body)
+            )));
+        }
+        for field in ["apiVersion", "kind"] {
+            if let Some(wrong) = body.get(field).filter(|value| !value.is_string() && !value.is_null()) {
+                return Err(unrecognized(format!(
+                    "json: cannot unmarshal {} into Go struct field .{field} of type string",
+                    crate::go::json_kind(wrong)
+                )));
+            }
+        }
         let kind = body.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
         if kind != "DeleteOptions" {
             let version = body.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
@@ -174,21 +184,12 @@ impl Query {
                 crate::fault::quote(version)
             )));
         }
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-        let preconditions = body.get("preconditions");
-        let dry_run = body
-            .get("dryRun")
-            .and_then(Value::as_array)
-            .is_some_and(|all| all.iter().any(|one| one == "All"));
-        let options = DeleteOptions {
-            grace_seconds: body.get("gracePeriodSeconds").and_then(Value::as_i64),
-            uid: text(preconditions.and_then(|p| p.get("uid"))),
-            resource_version: text(preconditions.and_then(|p| p.get("resourceVersion"))),
-            propagation: text(body.get("propagationPolicy")),
-            orphan_dependents: body.get("orphanDependents").and_then(Value::as_bool),
-            raw: body.clone(),
-        };
-        Ok((options, dry_run || self.dry_run("DeleteOptions")?))
+        let mut options = DeleteOptions::read(body).map_err(Fault::bad_request)?;
+        if options.dry_run.is_empty() {
+            // The reference reads only one of the two. Who asks for a dry run in the other means it all the same.
+            options.dry_run = self.dry_run_words();
+        }
+        Ok(options)
     }
 }
 

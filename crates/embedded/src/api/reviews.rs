@@ -1,5 +1,6 @@
 //! Reviews: kinds that are asked and not stored. Whatever is authenticated is allowed (X2), and they say so.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api::Server;
@@ -7,6 +8,7 @@ use crate::caller::Caller;
 use crate::fault::{Fault, FieldError, Path};
 use crate::registry::ask::Target;
 use crate::registry::object;
+use crate::security::{Bound, Proven};
 use crate::store::Key;
 
 const ALLOWED: &str = "this cluster has one user and no authorization: whatever is authenticated is allowed";
@@ -47,8 +49,8 @@ impl Server {
             .filter_map(Value::as_str)
             .collect();
         match self.security.token_caller(token, &wanted, self.registry.clock.now()) {
-            Ok((caller, audiences)) if self.is_alive(&caller) => {
-                json!({"authenticated": true, "user": caller.info(), "audiences": audiences})
+            Ok(proven) if self.is_alive(&proven) => {
+                json!({"authenticated": true, "user": proven.caller.info(), "audiences": proven.audiences})
             }
             Ok(_) => json!({"user": {}, "error": "the token's account does not exist any more"}),
             Err(why) => json!({"user": {}, "error": why}),
@@ -56,58 +58,68 @@ impl Server {
     }
 
     /// A service account's token dies with the account, and with an account of the same name made anew; one that is bound
-    /// to a pod dies with the pod, too (X2).
-    pub(super) fn is_alive(&self, caller: &Caller) -> bool {
-        let Some(rest) = caller.name.strip_prefix("system:serviceaccount:") else {
+    /// to a pod, a secret or a node dies with that, too (X2).
+    pub(super) fn is_alive(&self, proven: &Proven) -> bool {
+        let Some(rest) = proven.caller.name.strip_prefix("system:serviceaccount:") else {
             return true;
         };
         let Some((namespace, name)) = rest.split_once(':') else {
             return false;
         };
-        let Some(entry) = self
+        let account = Key::new("", "serviceaccounts", Some(namespace), name);
+        self.has(&account, &proven.caller.uid)
+            && proven
+                .bound
+                .as_ref()
+                .is_none_or(|bound| self.has(&bound_key(bound.kind, namespace, &bound.name), &bound.uid))
+    }
+
+    /// Whether this very object is there, and has not been on its way out for longer than whoever it belongs to needs to
+    /// say goodbye.
+    fn has(&self, key: &Key, uid: &str) -> bool {
+        const GOODBYE: SignedDuration = SignedDuration::from_secs(60);
+        let Some(found) = self
             .registry
             .store
-            .head(&Key::new("", "serviceaccounts", Some(namespace), name))
+            .head(key)
+            .and_then(|entry| object::decode(&entry).ok())
         else {
             return false;
         };
-        let is_same = object::decode(&entry).is_ok_and(|account| object::text(&account, "uid") == caller.uid);
-        let bound = |part: &str| {
-            let all = caller.extra.get(&format!("authentication.kubernetes.io/pod-{part}"));
-            all.and_then(|all| all.first())
-        };
-        is_same
-            && match (bound("name"), bound("uid")) {
-                (Some(pod), Some(uid)) => self.has("pods", namespace, pod, uid),
-                _ => true,
-            }
+        let gone = object::text(&found, "deletionTimestamp").parse::<Timestamp>();
+        let is_gone = gone.is_ok_and(|gone| gone.saturating_add(GOODBYE).unwrap_or(gone) < self.registry.clock.now());
+        object::text(&found, "uid") == uid && !is_gone
     }
 
-    fn has(&self, plural: &str, namespace: &str, name: &str, uid: &str) -> bool {
-        let entry = self.registry.store.head(&Key::new("", plural, Some(namespace), name));
-        entry.is_some_and(|entry| object::decode(&entry).is_ok_and(|found| object::text(&found, "uid") == uid))
-    }
-
-    /// A token can be bound to a Pod or a Secret of its account's namespace that is there.
-    fn check_bound(&self, target: &Target, bound: &Value) -> Result<(), Fault> {
-        let text = |field: &str| bound.get(field).and_then(Value::as_str).unwrap_or_default();
-        let plural = match (text("apiVersion"), text("kind")) {
-            ("v1", "Pod") => "pods",
-            ("v1", "Secret") => "secrets",
+    /// What a token is bound to: a Pod or a Secret of its account's namespace, or a Node, that is there.
+    fn bound(&self, target: &Target, reference: &Value) -> Result<Vec<Bound>, Fault> {
+        let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (kind, plural) = match (text("apiVersion"), text("kind")) {
+            ("v1" | "", "Pod") => ("pod", "pods"),
+            ("v1" | "", "Secret") => ("secret", "secrets"),
+            ("v1" | "", "Node") => ("node", "nodes"),
             (version, kind) => {
+                let version = if version.contains('/') {
+                    version.to_owned()
+                } else {
+                    format!("/{version}")
+                };
                 return Err(Fault::bad_request(format!(
-                    "cannot bind token to object of type {version}, Kind={kind}: only to a v1 Pod or Secret"
+                    "cannot bind token to object of type {version}, Kind={kind}"
                 )));
             }
         };
         let (name, uid) = (text("name"), text("uid"));
+        if name.is_empty() {
+            return Err(Fault::bad_request("Name parameter required."));
+        }
         let namespace = target.namespace.as_deref().unwrap_or_default();
-        let resource = crate::fault::Subject {
+        let subject = |kind: &str| crate::fault::Subject {
             group: String::new(),
-            kind: plural.to_owned(),
+            kind: kind.to_owned(),
         };
-        let Some(entry) = self.registry.store.head(&Key::new("", plural, Some(namespace), name)) else {
-            return Err(Fault::not_found(&resource, name));
+        let Some(entry) = self.registry.store.head(&bound_key(kind, namespace, name)) else {
+            return Err(Fault::not_found(&subject(plural), name));
         };
         let found = object::decode(&entry)?;
         let is = object::text(&found, "uid");
@@ -115,9 +127,34 @@ impl Server {
             let why = format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
             );
-            return Err(Fault::conflict(&resource, name, &why));
+            return Err(Fault::conflict(&subject(text("kind")), name, &why));
         }
-        Ok(())
+        let at = |path: &str| object::at(&found, path).and_then(Value::as_str).unwrap_or_default();
+        if kind == "pod" && at("spec.serviceAccountName") != target.name {
+            return Err(Fault::bad_request(format!(
+                "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
+                crate::fault::quote(&target.name)
+            )));
+        }
+        let mut all = vec![Bound {
+            kind,
+            name: name.to_owned(),
+            uid: is.to_owned(),
+        }];
+        let node = at("spec.nodeName");
+        if kind == "pod" && !node.is_empty() {
+            let entry = self.registry.store.head(&bound_key("node", "", node));
+            let uid = match entry {
+                Some(entry) => object::text(&object::decode(&entry)?, "uid").to_owned(),
+                None => String::new(),
+            };
+            all.push(Bound {
+                kind: "node",
+                name: node.to_owned(),
+                uid,
+            });
+        }
+        Ok(all)
     }
 
     /// POST of `serviceaccounts/NAME/token`.
@@ -148,15 +185,13 @@ impl Server {
             .flatten()
             .filter_map(|audience| audience.as_str().map(str::to_owned))
             .collect();
-        let bound = object::at(&request, "spec.boundObjectRef")
-            .filter(|bound| !bound.is_null())
-            .cloned();
-        if let Some(bound) = &bound {
-            self.check_bound(target, bound)?;
-        }
+        let bound = match object::at(&request, "spec.boundObjectRef").filter(|bound| !bound.is_null()) {
+            Some(reference) => self.bound(target, reference)?,
+            None => Vec::new(),
+        };
         let issued = self
             .security
-            .issue(&account, audiences, seconds, bound, self.registry.clock.now())?;
+            .issue(&account, audiences, seconds, &bound, self.registry.clock.now())?;
         let now = self.registry.clock.now();
         object::set_at(&mut request, "spec.expirationSeconds", seconds.into());
         object::set_at(&mut request, "spec.audiences", json!(issued.audiences));
@@ -173,6 +208,14 @@ impl Server {
             json!({"name": target.name, "namespace": target.namespace, "creationTimestamp": object::time(now)}),
         );
         Ok(request)
+    }
+}
+
+/// Where an object is that a token may be bound to.
+fn bound_key(kind: &str, namespace: &str, name: &str) -> Key {
+    match kind {
+        "node" => Key::new("", "nodes", None, name),
+        kind => Key::new("", &format!("{kind}s"), Some(namespace), name),
     }
 }
 

@@ -97,8 +97,8 @@ impl Call<'_> {
             }
             (&Method::PATCH, Some("scale")) => {
                 self.check_readable(false)?;
-                let ask = self.ask("PatchOptions")?;
                 let patch = self.patch_body(target, body).await?;
+                let ask = self.ask("PatchOptions")?;
                 let outcome = self.registry().patch_scale(target, &ask, &patch).await?;
                 self.outcome(200, outcome)
             }
@@ -343,7 +343,11 @@ impl Call<'_> {
             return Err(unsupported(&["application/json", "application/yaml"]));
         }
         let expected = BodyType { group, version, kind };
-        body::parse(&bytes, media, expected)
+        let mut parsed = body::parse(&bytes, media, expected)?;
+        if kind != &*row.kind {
+            body::settle(&mut parsed.value, expected)?;
+        }
+        Ok(parsed)
     }
 
     /// Who asks for a write, and how. `options` names the kind of its options.
@@ -368,6 +372,7 @@ impl Call<'_> {
             manager: manager.to_owned(),
             validation: self.query.validation(options)?,
             options: self.query.options(options),
+            is_admitted: false,
         })
     }
 
@@ -409,24 +414,24 @@ impl Call<'_> {
         B::Error: std::fmt::Display,
     {
         let patch = self.patch_body(target, body).await?;
-        if matches!(patch, Patch::Apply { .. }) {
-            self.check_apply()?;
-        } else if !self.query.get("force").is_empty() {
-            let error = FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch");
-            return Err(invalid("PatchOptions", &error));
-        }
         let ask = self.ask("PatchOptions")?;
         let outcome = self.registry().patch(target, &ask, &patch).await?;
         let code = if outcome.created { 201 } else { 200 };
         self.written(target, &ask, code, outcome).await
     }
 
-    fn check_apply(&self) -> Result<(), Fault> {
-        if self.query.get("fieldManager").is_empty() {
-            let error = FieldError::required(&Path::new("fieldManager"), "is required for apply patch");
-            return Err(invalid("PatchOptions", &error));
-        }
-        Ok(())
+    /// An apply says who applies; only an apply may be forced.
+    fn check_patch(&self, patch: &Patch) -> Result<(), Fault> {
+        let error = match patch {
+            Patch::Apply { .. } if self.query.get("fieldManager").is_empty() => {
+                FieldError::required(&Path::new("fieldManager"), "is required for apply patch")
+            }
+            Patch::Json(_) | Patch::Merge(_) | Patch::Strategic(_) if !self.query.get("force").is_empty() => {
+                FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch")
+            }
+            _ => return Ok(()),
+        };
+        Err(invalid("PatchOptions", &error))
     }
 
     async fn patch_body<B>(&self, target: &Target, body: B) -> Result<Patch, Fault>
@@ -455,7 +460,7 @@ impl Call<'_> {
             serde_json::from_slice(bytes)
                 .map_err(|why| Fault::bad_request(format!("error decoding patch: {}", body::json_error(bytes, &why))))
         };
-        Ok(match media {
+        let patch = match media {
             JSON_PATCH => Patch::Json(json(&bytes)?),
             MERGE_PATCH => Patch::Merge(json(&bytes)?),
             STRATEGIC_PATCH => Patch::Strategic(json(&bytes)?),
@@ -463,7 +468,9 @@ impl Call<'_> {
                 applied: body::parse_yaml(&bytes)?,
                 force: self.query.flag("force"),
             },
-        })
+        };
+        self.check_patch(&patch)?;
+        Ok(patch)
     }
 
     async fn delete<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
@@ -472,8 +479,7 @@ impl Call<'_> {
         B::Error: std::fmt::Display,
     {
         self.check_readable(true)?;
-        let (mut ask, options) = self.delete_ask(body).await?;
-        ask.options = options.raw.clone();
+        let (ask, options) = self.delete_ask(body).await?;
         self.registry().admit_named_delete(target)?;
         let outcome = self.registry().delete(target, &ask, &options).await?;
         let value = Registry::deletion_answer(target, &outcome);
@@ -531,9 +537,11 @@ impl Call<'_> {
         } else {
             Some(body::parse(&bytes, content_type(&self.parts.headers), BodyType::DELETE_OPTIONS)?.value)
         };
-        let (options, dry_run) = self.query.delete_options(parsed.as_ref())?;
+        let options = self.query.delete_options(parsed)?;
+        options.check()?;
         let ask = Ask {
-            dry_run,
+            dry_run: options.is_dry_run(),
+            options: options.raw.clone(),
             ..self.ask("DeleteOptions")?
         };
         Ok((ask, options))
@@ -547,13 +555,14 @@ impl Call<'_> {
         body: Value,
     ) -> Result<Answer, Fault> {
         let format = self.representation(false)?.format;
+        let mut warnings = Vec::new();
         let value = match subresource {
             "token" => self.server.token(target, body)?,
-            "binding" => self.registry().bind(target, ask, &body).await?,
-            "eviction" => self.registry().evict(target, ask, &body).await?,
+            "binding" => self.registry().bind(target, ask, body, &mut warnings).await?,
+            "eviction" => self.registry().evict(target, ask, body, &mut warnings).await?,
             _ => return Err(self.not_allowed()),
         };
-        Ok(Answer::value(201, &value, format))
+        Ok(Answer::value(201, &value, format).with_warnings(warnings))
     }
 
     async fn written(&self, target: &Target, ask: &Ask, code: u16, outcome: Outcome) -> Result<Answer, Fault> {

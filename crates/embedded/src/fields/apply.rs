@@ -94,7 +94,7 @@ pub fn apply(request: Apply<'_>) -> Result<Value, Refused> {
     Ok(merged)
 }
 
-fn failed(message: String) -> Refused {
+pub(super) fn failed(message: String) -> Refused {
     // The reference answers such errors with 500 and no reason.
     Refused::Fault(Fault::new(500, "", message))
 }

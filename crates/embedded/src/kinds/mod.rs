@@ -67,6 +67,11 @@ mod workload;
 pub use decode::decode;
 pub(crate) use definitions::lines as definition_lines;
 pub use definitions::{definition, names as definition_names};
+
+/// The definition of a kind of a version.
+pub(crate) fn definition_of(group: &str, version: &str, kind: &str) -> Option<std::sync::Arc<crate::schema::Schema>> {
+    definition(&crate::api::openapi::definitions::name(group, version, kind))
+}
 pub use pod::quality;
 pub(crate) use priority_class::SYSTEM as SYSTEM_CLASSES;
 pub use table::{alias_of, rows};

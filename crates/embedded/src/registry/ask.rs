@@ -90,6 +90,8 @@ pub struct Ask {
     pub validation: FieldValidation,
     /// The options as admission webhooks are shown them.
     pub options: Value,
+    /// Part of something that webhooks were asked about as a whole.
+    pub is_admitted: bool,
 }
 
 impl Ask {
@@ -102,6 +104,7 @@ impl Ask {
             manager: manager.to_owned(),
             validation: FieldValidation::Ignore,
             options: Value::Null,
+            is_admitted: false,
         }
     }
 }

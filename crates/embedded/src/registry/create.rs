@@ -9,6 +9,7 @@ use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::row::{NameRule, Rules};
 use crate::registry::{Refused, Registry, object};
 use crate::schema;
+use crate::store::{self, Revision};
 
 /// Names tried for a `generateName` before giving up (O6).
 const NAMES_TRIED: usize = 8;
@@ -21,22 +22,38 @@ impl Registry {
         &self,
         target: &Target,
         ask: &Ask,
+        object: Value,
+        warnings: Vec<String>,
+    ) -> Result<Outcome, Fault> {
+        let name = object::name(&object).to_owned();
+        match self.create_or(target, ask, object, warnings).await {
+            Ok(outcome) => Ok(outcome),
+            Err(Refused::Fault(fault)) => Err(fault),
+            Err(Refused::Moved) => Err(Fault::already_exists(&target.plural(), &name)),
+        }
+    }
+
+    /// The same; an object of the name that is already there is told apart from all else that may be wrong.
+    pub(super) async fn create_or(
+        &self,
+        target: &Target,
+        ask: &Ask,
         mut object: Value,
         mut warnings: Vec<String>,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, Refused> {
         if !object::text(&object, "resourceVersion").is_empty() {
-            return Err(Fault::new(
+            return Err(Refused::Fault(Fault::new(
                 500,
                 "",
                 "resourceVersion should not be set on objects to be created",
-            ));
+            )));
         }
-        place(target, &mut object)?;
+        place(target, &mut object).map_err(Refused::Fault)?;
         let asked_name = object::name(&object).to_owned();
         let base = object::text(&object, "generateName").to_owned();
         if asked_name.is_empty() && base.is_empty() {
             let error = FieldError::required(&Path::new("metadata.name"), "name or generateName is required");
-            return Err(Fault::invalid(&target.subject(), "", &[error]));
+            return Err(Refused::Fault(Fault::invalid(&target.subject(), "", &[error])));
         }
         self.stamp(target, &mut object);
         self.track(target, ask, None, &mut object);
@@ -53,7 +70,7 @@ impl Registry {
         warnings: &mut Vec<String>,
         asked_name: &str,
         base: &str,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, Refused> {
         let mut tried = 0;
         loop {
             // A name that was given out by chance may be taken: then the same is tried with another one.
@@ -62,58 +79,78 @@ impl Registry {
             if asked_name.is_empty() {
                 object::meta_mut(&mut admitted).insert("name".to_owned(), self.generated(base).into());
             }
+            let moved = self.admit_and_store(target, ask, &mut admitted, warnings).await;
             let name = object::name(&admitted).to_owned();
-            let review = Review {
-                operation: Operation::Create,
-                target,
-                name: &name,
-                old: None,
-                ask,
-            };
-            let ground = self.ground(&review)?;
-            // Held until the object is stored, so that nobody else is given its addresses.
-            let _reserved = self.admit(&review, &mut admitted, warnings).await?;
-            // A webhook may have named it otherwise.
-            let name = object::name(&admitted).to_owned();
-            let review = Review { name: &name, ..review };
-            Self::prepare_create(target, &mut admitted);
-            self.check_create(target, &admitted, &name, warnings)?;
-            Self::settle(&target.resource, &mut admitted);
-            self.validate(&review, Some(&admitted), warnings).await?;
-            if ask.dry_run {
-                if self.store.head(&target.key_of(&name)).is_some() {
-                    return Err(Fault::already_exists(&target.plural(), &name));
-                }
-                return Ok(Outcome::new(admitted, true, warnings));
-            }
-            match self.commit_new(&review, ground, &mut admitted, warnings).await {
-                Ok((stored, revision)) => {
-                    object::meta_mut(&mut admitted).insert("resourceVersion".to_owned(), revision.to_string().into());
+            match (moved, again) {
+                (Ok(stored), _) => {
                     return Ok(Outcome {
-                        stored: Some((stored, revision)),
+                        stored,
                         ..Outcome::new(admitted, true, warnings)
                     });
                 }
-                Err(Refused::Fault(fault)) => return Err(fault),
-                Err(Refused::Moved) => {
-                    let exists = Fault::already_exists(&target.plural(), &name);
+                (Err(Refused::Moved), Some(again)) => {
+                    object = again;
                     tried += 1;
-                    object = match again {
-                        Some(again) => again,
-                        None => return Err(exists),
-                    };
                     if tried >= NAMES_TRIED {
-                        let mut fault = exists.retry_after(1);
+                        let mut fault = Fault::already_exists(&target.plural(), &name).retry_after(1);
                         fault.message = format!(
                             "{} {} already exists, the server was not able to generate a unique name for the object",
                             target.plural(),
                             quote(&name)
                         );
-                        return Err(fault);
+                        return Err(Refused::Fault(fault));
                     }
                 }
+                // A webhook named it otherwise, and so it is called already.
+                (Err(Refused::Moved), None) if name != asked_name => {
+                    return Err(Refused::Fault(Fault::already_exists(&target.plural(), &name)));
+                }
+                (Err(refused), _) => return Err(refused),
             }
         }
+    }
+
+    /// A named object through admission and rules into the store; what was stored, unless this is a dry run.
+    async fn admit_and_store(
+        &self,
+        target: &Target,
+        ask: &Ask,
+        object: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<(store::Value, Revision)>, Refused> {
+        let name = object::name(object).to_owned();
+        let review = Review {
+            operation: Operation::Create,
+            target,
+            name: &name,
+            old: None,
+            ask,
+        };
+        let ground = self.ground(&review).map_err(Refused::Fault)?;
+        // Held until the object is stored, so that nobody else is given its addresses.
+        let _reserved = self.admit(&review, object, warnings).await.map_err(Refused::Fault)?;
+        // A webhook may have named it otherwise. Where it belongs, and what the path calls it, is not for webhooks.
+        place(target, object).map_err(Refused::Fault)?;
+        let name = object::name(object).to_owned();
+        if !target.name.is_empty() && name != target.name {
+            return Err(Refused::Fault(super::update::name_mismatch(&name, &target.name)));
+        }
+        let review = Review { name: &name, ..review };
+        Self::prepare_create(target, object);
+        let checked = self.check_create(target, object, &name, warnings);
+        checked.map_err(Refused::Fault)?;
+        Self::settle(&target.resource, object);
+        let judged = self.validate(&review, Some(object), warnings).await;
+        judged.map_err(Refused::Fault)?;
+        if ask.dry_run {
+            return match self.store.head(&target.key_of(&name)) {
+                Some(_) => Err(Refused::Moved),
+                None => Ok(None),
+            };
+        }
+        let (stored, revision) = self.commit_new(&review, ground, object, warnings).await?;
+        object::meta_mut(object).insert("resourceVersion".to_owned(), revision.to_string().into());
+        Ok(Some((stored, revision)))
     }
 
     fn generated(&self, base: &str) -> String {

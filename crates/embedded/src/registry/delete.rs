@@ -4,10 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::admission::{Operation, Review};
-use crate::fault::{Fault, FieldError, Path, Subject};
+use crate::fault::Fault;
 use crate::kinds;
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::definitions::{CLEANUP, put_condition};
+use crate::registry::delete_options::DeleteOptions;
 use crate::registry::read::ListOptions;
 use crate::registry::update::grace;
 use crate::registry::{Refused, Registry, TRIES, object};
@@ -17,57 +18,6 @@ const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 /// Deletes of a collection that wait for the disk together. Few enough that a fault leaves little undone behind it.
 const TOGETHER: usize = 64;
-
-/// The body or query of a delete.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct DeleteOptions {
-    pub(crate) grace_seconds: Option<i64>,
-    pub(crate) uid: Option<String>,
-    pub(crate) resource_version: Option<String>,
-    pub(crate) propagation: Option<String>,
-    pub(crate) orphan_dependents: Option<bool>,
-    /// As given, for webhooks.
-    pub(crate) raw: Value,
-}
-
-impl DeleteOptions {
-    /// Rules on the options themselves.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        let mut errors = Vec::new();
-        let root = Path::root();
-        if self.propagation.is_some() && self.orphan_dependents.is_some() {
-            errors.push(FieldError::invalid(
-                &root.field("propagationPolicy"),
-                self.propagation.clone().unwrap_or_default(),
-                "orphanDependents and deletionPropagation cannot be both set",
-            ));
-        }
-        if let Some(policy) = &self.propagation
-            && !matches!(policy.as_str(), "Orphan" | "Background" | "Foreground")
-        {
-            errors.push(FieldError::not_supported(
-                &root.field("propagationPolicy"),
-                policy.as_str(),
-                &["Foreground", "Background", "Orphan", "nil"],
-            ));
-        }
-        if errors.is_empty() {
-            return Ok(());
-        }
-        let subject = Subject {
-            group: "meta.k8s.io".to_owned(),
-            kind: "DeleteOptions".to_owned(),
-        };
-        Err(Fault::invalid(&subject, "", &errors))
-    }
-
-    fn orphans(&self) -> Option<bool> {
-        match self.propagation.as_deref() {
-            Some(policy) => Some(policy == "Orphan"),
-            None => self.orphan_dependents,
-        }
-    }
-}
 
 /// What a delete does to one object.
 enum Doom {
@@ -211,7 +161,15 @@ impl Registry {
         }
         let generation = object::generation(old);
         let meta = object::meta_mut(&mut new);
-        let moment = now.saturating_add(SignedDuration::from_secs(graceful)).unwrap_or(now);
+        // A shorter grace is as long as if it had been asked for at first.
+        let begun = if was_deleting {
+            doomed_at(old).unwrap_or(now)
+        } else {
+            now
+        };
+        let moment = begun
+            .saturating_add(SignedDuration::from_secs(graceful))
+            .unwrap_or(begun);
         if is_namespace {
             meta.insert("deletionTimestamp".to_owned(), object::time(now));
         } else {
@@ -283,6 +241,12 @@ impl Registry {
         }
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
     }
+}
+
+/// When it was first told to go: its time, less the grace that it was given.
+fn doomed_at(object: &Value) -> Option<Timestamp> {
+    let time: Timestamp = object::text(object, "deletionTimestamp").parse().ok()?;
+    time.checked_sub(SignedDuration::from_secs(grace(object))).ok()
 }
 
 /// A definition waits for its instances to go first (D6).

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admission::Review;
 use crate::fault::{Fault, Subject};
 use crate::registry::ask::{Ask, Target};
 use crate::registry::definitions::{is_true, put_condition};
@@ -15,17 +16,27 @@ const MOST_DISRUPTED: usize = 2_000;
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 impl Registry {
-    /// POST of `pods/NAME/eviction`.
-    pub(crate) async fn evict(&self, target: &Target, ask: &Ask, eviction: &Value) -> Result<Value, Fault> {
-        if object::name(eviction) != target.name {
+    /// POST of `pods/NAME/eviction`. Webhooks are asked about the eviction, before a budget is spent, and not about what
+    /// comes of it.
+    pub(crate) async fn evict(
+        &self,
+        target: &Target,
+        ask: &Ask,
+        mut eviction: Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, Fault> {
+        let review = Review::command(target, ask);
+        self.admit_command(&review, &mut eviction, warnings).await?;
+        if object::name(&eviction) != target.name {
             return Err(Fault::bad_request("name in URL does not match name in Eviction object"));
         }
+        let mut options = delete_options(&eviction, ask)?;
+        self.validate(&review, Some(&eviction), warnings).await?;
         let ask = &Ask {
-            dry_run: ask.dry_run || eviction_is_dry(eviction),
+            dry_run: options.is_dry_run(),
+            is_admitted: true,
             ..ask.clone()
         };
-        let mut options = delete_options(eviction);
-        options.check()?;
         let pods = Target {
             subresource: None,
             ..target.clone()
@@ -169,23 +180,26 @@ impl Registry {
     }
 }
 
-fn delete_options(eviction: &Value) -> DeleteOptions {
-    let given = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
-    let text = |path: &str| object::at(&given, path).and_then(Value::as_str).map(str::to_owned);
-    DeleteOptions {
-        grace_seconds: given.get("gracePeriodSeconds").and_then(Value::as_i64),
-        uid: text("preconditions.uid"),
-        resource_version: text("preconditions.resourceVersion"),
-        propagation: text("propagationPolicy"),
-        orphan_dependents: given.get("orphanDependents").and_then(Value::as_bool),
-        raw: given,
+/// Those of the request, which the body's must not contradict.
+fn delete_options(eviction: &Value, ask: &Ask) -> Result<DeleteOptions, Fault> {
+    let given = eviction.get("deleteOptions").cloned().unwrap_or_default();
+    // The body was decoded as a whole before.
+    let mut options = DeleteOptions::read(given).map_err(Fault::bad_request)?;
+    options.check()?;
+    if options.is_dry_run() && ask.dry_run && options.dry_run.len() != 1 {
+        return Err(Fault::new(
+            500,
+            "",
+            format!(
+                "Non-matching dry-run options in request and content: [All] and [{}]",
+                options.dry_run.join(" ")
+            ),
+        ));
     }
-}
-
-fn eviction_is_dry(eviction: &Value) -> bool {
-    object::at(eviction, "deleteOptions.dryRun")
-        .and_then(Value::as_array)
-        .is_some_and(|all| all.iter().any(|one| one == "All"))
+    if options.dry_run.is_empty() && ask.dry_run {
+        options.dry_run = vec!["All".to_owned()];
+    }
+    Ok(options)
 }
 
 /// Pending, finished and terminating pods disrupt nothing by going.

@@ -14,6 +14,7 @@ mod create;
 mod decode;
 pub(crate) mod definitions;
 mod delete;
+mod delete_options;
 mod eviction;
 mod ground;
 mod logs;
@@ -43,7 +44,7 @@ use crate::registry::row::Version;
 use crate::schema;
 use crate::store::{self, Change, Commit, Entry, Expect, Key, ReadError, Revision, Store, Write, WriteError};
 
-pub(crate) use delete::DeleteOptions;
+pub(crate) use delete_options::{DeleteOptions, check_dry_run};
 pub(crate) use logs::LogOptions;
 pub(crate) use update::Patch;
 
@@ -280,3 +281,6 @@ pub(crate) fn read_fault(error: &ReadError, asked: Revision) -> Fault {
         .retry_after(1),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -185,8 +185,13 @@ impl Registry {
         if options.token.is_empty() {
             let version = parse_version(&options.version)
                 .map_err(|why| Fault::bad_request(format!("invalid resource version: {why}")))?;
+            // A page of a revision is of that one, unless the client says that later ones will do.
+            let is_exact = match options.version_match.as_str() {
+                "" => options.limit > 0,
+                wanted => wanted == "Exact",
+            };
             return match version {
-                Some(revision) if options.version_match == "Exact" => Ok((Some(revision), None)),
+                Some(revision) if is_exact => Ok((Some(revision), None)),
                 Some(revision) if revision > self.store.revision() => {
                     let current = self.store.revision();
                     Err(read_fault(&ReadError::Future { current }, revision))

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admission::Review;
 use crate::fault::{Fault, FieldError, Path, Subject, quote};
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::definitions::put_condition;
@@ -9,7 +10,19 @@ use crate::registry::{Registry, TRIES, object};
 
 impl Registry {
     /// POST of `pods/NAME/binding`: the pod goes to a node, once.
-    pub(crate) async fn bind(&self, target: &Target, ask: &Ask, binding: &Value) -> Result<Value, Fault> {
+    pub(crate) async fn bind(
+        &self,
+        target: &Target,
+        ask: &Ask,
+        mut binding: Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, Fault> {
+        let review = Review::command(target, ask);
+        self.admit_command(&review, &mut binding, warnings).await?;
+        let binding = &binding;
+        if object::name(binding) != target.name {
+            return Err(Fault::bad_request("name in URL does not match name in Binding object"));
+        }
         let text = |path: &str| object::at(binding, path).and_then(Value::as_str).unwrap_or_default();
         let node = text("target.name");
         if node.is_empty() {
@@ -31,11 +44,13 @@ impl Registry {
         {
             return Err(Fault::bad_request("a binding's annotations are texts by their names"));
         }
+        self.validate(&review, Some(binding), warnings).await?;
         let pods = Target {
             subresource: None,
             ..target.clone()
         };
-        for _ in 0..TRIES {
+        let mut tried = 0;
+        loop {
             let Some((entry, pod)) = self.live(&pods, &pods.key())? else {
                 return Err(target.not_found());
             };
@@ -47,11 +62,22 @@ impl Registry {
             match self.write_direct(&pods, &entry, &bound).await {
                 Ok(()) => break,
                 // A status came in between.
-                Err(fault) if fault.code == 409 => {}
+                Err(fault) if fault.code == 409 && tried < TRIES => tried += 1,
                 Err(fault) => return Err(fault),
             }
         }
         Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
+    }
+
+    /// Mutating webhooks about a command to an object. A namespace that goes takes none.
+    pub(super) async fn admit_command(
+        &self,
+        review: &Review<'_>,
+        command: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Fault> {
+        self.open_namespace(review)?;
+        self.admit(review, command, warnings).await.map(|_| ())
     }
 
     fn bound(&self, pod: &Value, binding: &Value, node: &str) -> Value {

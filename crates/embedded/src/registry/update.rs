@@ -27,16 +27,16 @@ pub(crate) enum Patch {
 }
 
 /// The new object, made from the live one.
-struct Made {
-    object: Value,
+pub(super) struct Made {
+    pub(super) object: Value,
     /// Apply has already said who owns what.
-    is_tracked: bool,
+    pub(super) is_tracked: bool,
     /// A whole object from the client, not a change of the live one.
-    is_whole: bool,
+    pub(super) is_whole: bool,
 }
 
 /// Makes the new object from the live one, with what there is to warn of.
-type Maker<'a> = dyn Fn(Option<&Value>, &mut Vec<String>) -> Result<Made, Fault> + Sync + 'a;
+pub(super) type Maker<'a> = dyn Fn(Option<&Value>, &mut Vec<String>) -> Result<Made, Fault> + Sync + 'a;
 
 impl Registry {
     /// PUT.
@@ -123,7 +123,7 @@ impl Registry {
     }
 
     /// The one way in which an object that may exist is written. `make` is called anew for each try.
-    async fn write(
+    pub(super) async fn write(
         &self,
         target: &Target,
         ask: &Ask,
@@ -140,7 +140,17 @@ impl Registry {
                 if !creates {
                     return Err(target.not_found());
                 }
-                return self.write_new(target, ask, make(None, &mut warnings)?, warnings).await;
+                let made = make(None, &mut warnings)?;
+                match self.write_new(target, ask, made, warnings).await {
+                    Err(Refused::Fault(fault)) => return Err(fault),
+                    Ok(outcome) => return Ok(outcome),
+                    // Somebody has made it meanwhile: it is written over what is there now.
+                    Err(Refused::Moved) => tried += 1,
+                }
+                if tried >= TRIES {
+                    return Err(Fault::conflict(&target.plural(), &target.name, MOVED));
+                }
+                continue;
             };
             let made = make(Some(&old), &mut warnings)?;
             let wanted = object::revision(&made.object)?;
@@ -166,25 +176,25 @@ impl Registry {
         ask: &Ask,
         made: Made,
         mut warnings: Vec<String>,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, Refused> {
         if made.is_tracked {
             let uid = object::text(&made.object, "uid");
             if !uid.is_empty() {
                 let why =
                     format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-                return Err(Fault::conflict(&target.plural(), &target.name, &why));
+                return Err(Refused::Fault(Fault::conflict(&target.plural(), &target.name, &why)));
             }
             let mut object = made.object;
             // A version is of no matter to what is made by it.
             object::meta_mut(&mut object).remove("resourceVersion");
-            place(target, &mut object)?;
+            place(target, &mut object).map_err(Refused::Fault)?;
             self.stamp_applied(target, &mut object);
             let name = target.name.clone();
             return self.finish_create(target, ask, object, &mut warnings, &name, "").await;
         }
         let mut object = made.object;
         object::meta_mut(&mut object).remove("resourceVersion");
-        self.create(target, ask, object, warnings).await
+        self.create_or(target, ask, object, warnings).await
     }
 
     async fn write_over(
@@ -219,6 +229,8 @@ impl Registry {
         };
         // Held until the object is stored, so that nobody else is given its addresses.
         let _reserved = self.admit(&review, &mut new, warnings).await.map_err(Refused::Fault)?;
+        // A webhook may have put it somewhere else.
+        place(target, &mut new).map_err(Refused::Fault)?;
         Self::prepare_update(target, &mut new, old);
         Self::check_update(target, &new, old, warnings).map_err(Refused::Fault)?;
         Self::settle(&target.resource, &mut new);
@@ -374,16 +386,20 @@ impl Registry {
 }
 
 /// An apply says whole what it is about.
-fn check_applied(target: &Target, applied: &Value) -> Result<(), Fault> {
+pub(super) fn check_type(applied: &Value, expected: &str, kind: &str) -> Result<(), Fault> {
     let text = |field: &str| applied.get(field).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let expected = target.api_version();
-    if api_version != expected || kind != &*target.resource.row.kind {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        return Err(Fault::bad_request(format!(
-            "invalid object type: {group}/{version}, Kind={kind}"
-        )));
+    let (api_version, given) = (text("apiVersion"), text("kind"));
+    if api_version == expected && given == kind {
+        return Ok(());
     }
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Err(Fault::bad_request(format!(
+        "invalid object type: {group}/{version}, Kind={given}"
+    )))
+}
+
+fn check_applied(target: &Target, applied: &Value) -> Result<(), Fault> {
+    check_type(applied, &target.api_version(), &target.resource.row.kind)?;
     let name = object::name(applied);
     if !name.is_empty() && name != target.name {
         return Err(name_mismatch(name, &target.name));

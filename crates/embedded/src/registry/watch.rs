@@ -125,8 +125,8 @@ impl Registry {
         };
         match watch.open(options) {
             Ok(()) => {}
-            // The stream is already promised: an old revision is told in it.
-            Err(fault) if fault.code == 410 => watch.failed = Some(fault),
+            // The stream is already promised: a revision that is too old, or still to come, is told in it.
+            Err(fault) if matches!(fault.code, 410 | 504) => watch.failed = Some(fault),
             Err(fault) => return Err(fault),
         }
         Ok(watch)
@@ -144,6 +144,7 @@ impl Watch {
         let from = if wants_state {
             let all = ListOptions {
                 selection: self.selection.clone(),
+                version: options.version.clone(),
                 ..ListOptions::default()
             };
             let listed = registry.list(&self.target, &all)?;

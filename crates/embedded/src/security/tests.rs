@@ -31,8 +31,8 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
 fn x1_the_admins_token_is_the_admins_and_nothing_near_it_is() {
     let security = security();
     let who = |text: &str| security.caller(&headers(&[("authorization", text)]), now());
-    assert_eq!(who("Bearer admin-token").unwrap(), Caller::admin());
-    assert_eq!(who("bearer admin-token").unwrap(), Caller::admin());
+    assert_eq!(who("Bearer admin-token").unwrap().caller, Caller::admin());
+    assert_eq!(who("bearer admin-token").unwrap().caller, Caller::admin());
     for wrong in [
         "Bearer admin-toke",
         "Bearer admin-tokenn",
@@ -54,9 +54,13 @@ fn x1_secrets_are_not_shown() {
 #[test]
 fn x2_a_service_accounts_token_names_it_until_it_ends_and_for_its_audience_only() {
     let security = security();
-    let bound = json!({"kind": "Pod", "name": "p", "uid": "u-2"});
-    let issued = security.issue(&account(), Vec::new(), 600, Some(bound), now()).unwrap();
-    let (caller, audiences) = security.token_caller(&issued.token, &[], later(599)).unwrap();
+    let bound = Bound {
+        kind: "pod",
+        name: "p".to_owned(),
+        uid: "u-2".to_owned(),
+    };
+    let issued = security.issue(&account(), Vec::new(), 600, &[bound], now()).unwrap();
+    let Proven { caller, audiences, .. } = security.token_caller(&issued.token, &[], later(599)).unwrap();
     assert_eq!(caller.name, "system:serviceaccount:team:bot");
     assert_eq!(caller.groups.first().unwrap(), "system:serviceaccounts");
     assert_eq!(caller.extra["authentication.kubernetes.io/pod-uid"], ["u-2"]);
@@ -67,7 +71,7 @@ fn x2_a_service_accounts_token_names_it_until_it_ends_and_for_its_audience_only(
     );
     assert!(security.token_caller(&issued.token, &["other"], now()).is_err());
     let other = security
-        .issue(&account(), vec!["other".to_owned()], 600, None, now())
+        .issue(&account(), vec!["other".to_owned()], 600, &[], now())
         .unwrap();
     assert!(
         security.token_caller(&other.token, &[], now()).is_err(),
@@ -79,9 +83,9 @@ fn x2_a_service_accounts_token_names_it_until_it_ends_and_for_its_audience_only(
 #[test]
 fn x2_a_token_that_was_changed_or_signed_by_another_is_none() {
     let security = security();
-    let issued = security.issue(&account(), Vec::new(), 600, None, now()).unwrap();
+    let issued = security.issue(&account(), Vec::new(), 600, &[], now()).unwrap();
     let stranger = Security::new(Secrets::new("t", b"another key"));
-    let foreign = stranger.issue(&account(), Vec::new(), 600, None, now()).unwrap();
+    let foreign = stranger.issue(&account(), Vec::new(), 600, &[], now()).unwrap();
     assert!(security.token_caller(&foreign.token, &[], now()).is_err());
     let (head, rest) = issued.token.split_once('.').unwrap();
     let (body, signature) = rest.split_once('.').unwrap();

@@ -161,6 +161,9 @@ struct State {
     heads: HashMap<Key, Arc<LogEntry>>,
     /// The newest revision given out, waiting ones included.
     newest: Revision,
+    /// The revisions that each key had in commits which failed, as long as they may be given out again. Whoever built upon
+    /// such a line still names its revision: the key must never have it for another.
+    spoilt: HashMap<Key, Vec<Revision>>,
 }
 
 impl Shared {
@@ -169,6 +172,7 @@ impl Shared {
             newest: tree.revision,
             tree: Arc::new(tree),
             heads: HashMap::new(),
+            spoilt: HashMap::new(),
         };
         let (state, hub) = (RwLock::new(state), Hub::default());
         let (writes, reads) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -217,6 +221,31 @@ impl State {
             Some(line) => line.entry(),
             None => self.tree.latest(key),
         }
+    }
+
+    /// Whether a writer may have built upon a line of this key and revision that then failed.
+    fn is_spoilt(&self, key: &Key, revision: Revision) -> bool {
+        self.spoilt
+            .get(key)
+            .is_some_and(|revisions| revisions.contains(&revision))
+    }
+
+    /// Takes back all lines that wait for their commit.
+    fn spoil<'a>(&mut self, lines: impl IntoIterator<Item = &'a Arc<LogEntry>>) {
+        for line in lines {
+            self.spoilt.entry(line.key.clone()).or_default().push(line.revision);
+        }
+        self.heads.clear();
+        self.newest = self.tree.revision;
+    }
+
+    /// Revisions that everybody has seen are never given out again.
+    fn forget_spoilt(&mut self) {
+        let seen = self.tree.revision;
+        self.spoilt.retain(|_, revisions| {
+            revisions.retain(|revision| *revision > seen);
+            !revisions.is_empty()
+        });
     }
 }
 
@@ -359,16 +388,24 @@ impl Store {
                 revisions.push(entry.revision);
                 continue;
             }
-            let newest = state.newest + lines.len() as u64;
+            let mut newest = state.newest + lines.len() as u64;
             let key = found.as_ref().map_or(key, |entry| entry.key.clone());
-            let tally = self.shared.renderings.clone();
-            match LogEntry::new(newest + 1, key, change, found.as_ref(), time, tally) {
-                Some(line) => {
-                    lines.push(Arc::new(line));
-                    revisions.push(newest + 1);
+            let append = |revision: Revision, change: Change, found: Option<&Entry>| {
+                let tally = self.shared.renderings.clone();
+                LogEntry::new(revision, key.clone(), change, found, time, tally).map(Arc::new)
+            };
+            let mut line = append(newest + 1, change, found.as_ref());
+            while let Some(last) = line.take() {
+                newest += 1;
+                // Written once more, so that it does not end with a revision that a failed line of it had.
+                if state.is_spoilt(&last.key, newest)
+                    && let Some(entry) = last.entry()
+                {
+                    line = append(newest + 1, Change::Put(entry.value.clone()), Some(&entry));
                 }
-                None => revisions.push(newest),
+                lines.push(last);
             }
+            revisions.push(newest);
         }
         Ok((lines, revisions))
     }

@@ -189,3 +189,49 @@ async fn custom_resources_are_shown_in_the_version_that_the_rule_names_and_check
     assert_eq!(count(&exact), 0);
     assert_eq!(asked.lock().unwrap().last().unwrap()["operation"], "DELETE");
 }
+
+/// A webhook that sets one field of what is made.
+async fn sets(path: &str, value: Value) -> World {
+    let world = World::new();
+    let patch = json!([{"op": "add", "path": path, "value": value}]).to_string();
+    let patch = base64::engine::general_purpose::STANDARD.encode(patch);
+    respond(
+        &world,
+        "m",
+        move |_| json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}),
+    );
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["*"], "resources": ["configmaps"], "operations": ["*"]}]);
+    world.hook("Mutating", "m", json!({"rules": rules})).await.ok();
+    world
+}
+
+#[tokio::test]
+async fn a_webhook_cannot_put_an_object_elsewhere() {
+    let elsewhere = "the namespace of the provided object does not match the namespace sent on the request";
+    let world = sets("/metadata/namespace", json!("kube-system")).await;
+    world.post(MAPS, map("m")).await.refused(400, elsewhere);
+    let apply = format!("{MAPS}/m?fieldManager=a");
+    let kind = "application/apply-patch+yaml";
+    let applied = world.send(http::Method::PATCH, &apply, kind, &map("m")).await;
+    applied.refused(400, elsewhere);
+    for namespace in ["default", "kube-system"] {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/m");
+        assert_eq!(world.get(&path).await.code, 404, "{namespace}");
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_may_name_what_is_made_but_not_what_the_path_names() {
+    let world = sets("/metadata/name", json!("renamed")).await;
+    let made = world.post(MAPS, map("m")).await.ok();
+    assert_eq!(made["metadata"]["name"], "renamed");
+    assert_eq!(world.get(&format!("{MAPS}/renamed")).await.code, 200);
+    let apply = format!("{MAPS}/n?fieldManager=a");
+    let kind = "application/apply-patch+yaml";
+    let applied = world.send(http::Method::PATCH, &apply, kind, &map("n")).await;
+    applied.refused(
+        400,
+        "the name of the object (renamed) does not match the name on the URL (n)",
+    );
+    assert_eq!(world.get(&format!("{MAPS}/n")).await.code, 404);
+}

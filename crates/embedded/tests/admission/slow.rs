@@ -2,13 +2,16 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::future::BoxFuture;
+use http::Method;
 use serde_json::{Value, json};
 use usher_embedded::Cluster;
 
 use crate::hooks::map;
 use crate::server::answer;
-use crate::world::World;
+use crate::world::{Answer, World};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
@@ -132,4 +135,63 @@ async fn d2_an_object_is_stored_as_the_definition_says_by_then() {
     assert_eq!((changed.code, &changed.body["reason"]), (409, &json!("Conflict")));
     let changed = world.merge(&format!("{WIDGETS}/w"), change).await.ok();
     assert_eq!(changed["spec"], json!({"a": "1"}));
+}
+
+/// Once: what is done here is asked about, too.
+fn only_once<F>(act: impl Fn(World) -> F + Send + Sync + 'static) -> impl Fn(World) -> BoxFuture<'static, ()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let is_done = AtomicBool::new(false);
+    move |world| match is_done.swap(true, Ordering::SeqCst) {
+        false => Box::pin(act(world)),
+        true => Box::pin(async {}),
+    }
+}
+
+async fn apply(world: &World, path: &str, manager: &str, object: Value) -> Answer {
+    let path = format!("{path}?fieldManager={manager}");
+    world
+        .send(Method::PATCH, &path, "application/apply-patch+yaml", &object)
+        .await
+}
+
+#[tokio::test]
+async fn o17_two_who_apply_the_same_new_object_both_get_their_fields() {
+    let path = "/api/v1/namespaces/default/configmaps/m";
+    let object =
+        |field: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {field: "1"}});
+    let world = meanwhile(
+        "configmaps",
+        "CREATE",
+        only_once(move |world| async move {
+            apply(&world, path, "faster", object("a")).await.ok();
+        }),
+    )
+    .await;
+    let made = apply(&world, path, "slower", object("b")).await;
+    assert_eq!(made.code, 200, "{made:?}");
+    let now = world.get(path).await.ok();
+    assert_eq!(now["data"], json!({"a": "1", "b": "1"}));
+    assert_eq!(now["metadata"]["managedFields"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn o10_two_who_put_the_same_new_object_both_write_it() {
+    let path = "/api/v1/namespaces/default/events/e";
+    let object = |message: &str| {
+        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"}, "message": message,
+            "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}})
+    };
+    let world = meanwhile(
+        "events",
+        "CREATE",
+        only_once(move |world| async move {
+            assert_eq!(world.put(path, object("faster")).await.code, 201);
+        }),
+    )
+    .await;
+    let made = world.put(path, object("slower")).await;
+    assert_eq!(made.code, 200, "{made:?}");
+    assert_eq!(world.get(path).await.ok()["message"], "slower");
 }

@@ -135,3 +135,28 @@ fn s7_history_is_forgotten_by_the_minute_and_kept_for_five() {
     // A thousand revisions are kept whatever their age: nothing more is due.
     assert_eq!(world.manual.next_timer(), None);
 }
+
+#[test]
+fn o14_a_grace_that_is_shortened_later_counts_from_the_first_delete() {
+    let mut world = World::new();
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    world.ask("POST", "/api/v1/namespaces/default/serviceaccounts", Some(&account));
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
+    world.post("/api/v1/namespaces/default/pods", &pod);
+    let begun = world.now();
+    let delete = |world: &mut World, grace: i64| -> (Timestamp, Value) {
+        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace});
+        let (code, pod) = world.ask("DELETE", "/api/v1/namespaces/default/pods/p", Some(&options));
+        assert_eq!(code, 200, "{pod}");
+        let meta = &pod["metadata"];
+        let end = meta["deletionTimestamp"].as_str().unwrap().parse().unwrap();
+        (end, meta["deletionGracePeriodSeconds"].clone())
+    };
+    let after = |seconds: i64| begun + SignedDuration::from_secs(seconds);
+    assert_eq!(delete(&mut world, 30), (after(30), json!(30)));
+    world.advance(20);
+    assert_eq!(delete(&mut world, 25), (after(25), json!(25)), "not 25 s from now");
+    // A longer one changes nothing.
+    assert_eq!(delete(&mut world, 40), (after(25), json!(25)));
+}

@@ -244,3 +244,18 @@ async fn x5_the_audit_log_has_every_write_and_no_token_and_no_body() {
     assert!(!log.contains("s3cr3t") && !log.contains(&token(&listening)), "{log}");
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn who_asks_before_anybody_listens_is_told_the_address_once_somebody_does() {
+    let cluster = Cluster::start(usher_embedded::Options::default()).unwrap();
+    let address = async || {
+        let request = http::Request::get("/api").body(Vec::new()).unwrap();
+        let answer: serde_json::Value = cluster.client().request(request).await.unwrap();
+        answer["serverAddressByClientCIDRs"][0]["serverAddress"].clone()
+    };
+    let before = address().await;
+    let listening = cluster.listen(ListenOptions::default()).await.unwrap();
+    assert_ne!(before, json!(listening.address().to_string()));
+    assert_eq!(address().await, json!(listening.address().to_string()));
+    cluster.stop().await;
+}

@@ -1,6 +1,6 @@
 //! Disks that say no: the caller is told, readers notice nothing, and the next write tries again.
 
-use usher_embedded::store::{Durability, Prefix, Retention, Store, StoreError};
+use usher_embedded::store::{Durability, Expect, Prefix, Retention, Store, StoreError, Write, WriteError};
 
 use crate::disk::SimDisk;
 use crate::model::{Model, replay};
@@ -74,9 +74,51 @@ fn writes_that_wait_behind_a_failed_one_fail_too() {
     disk.medium().capacity = None;
     let revision = store.revision();
     assert_eq!(
-        store.write(vec![put(&pod("a"), 9)]).unwrap().wait().unwrap(),
+        store.write(vec![put(&pod("b"), 9)]).unwrap().wait().unwrap(),
         revision + 1
     );
+}
+
+/// A writer reads what is on its way to the disk. If that never gets there, nothing else may pass for it.
+#[test]
+fn s3_a_writer_that_built_upon_a_failed_write_is_refused() {
+    let disk = SimDisk::default();
+    let open = || Store::open_on(disk.clone(), Durability::Fsync, Clock::default().options());
+    let store = open().unwrap();
+    store.write(vec![put(&pod("a"), 1)]).unwrap().wait().unwrap();
+    let mut watcher = store.watch(Prefix::everything(), 1).unwrap();
+    disk.medium().syncs_held = true;
+    let commits: Vec<_> = (2..5).map(|n| store.write(vec![put(&pod("a"), n)]).unwrap()).collect();
+    let built_upon: Vec<_> = commits.iter().map(|commit| commit.revisions()[0]).collect();
+    let full = disk.medium().image.len();
+    disk.medium().capacity = Some(full.min(1));
+    disk.release_syncs();
+    let failed = commits
+        .into_iter()
+        .map(|commit| commit.wait().is_err())
+        .collect::<Vec<_>>();
+    assert!(failed.contains(&true), "{failed:?}");
+    disk.medium().capacity = None;
+    // Somebody else writes it, as often as there were failures.
+    for n in 0..failed.len() {
+        let revision = store.write(vec![put(&pod("a"), 100 + n)]).unwrap().wait().unwrap();
+        assert_eq!(store.head(&pod("a")).unwrap().revision, revision);
+        for (revision, failed) in built_upon.iter().zip(&failed) {
+            let late = Write {
+                expect: Expect::Revision(*revision),
+                ..put(&pod("a"), 200)
+            };
+            assert!(!*failed || matches!(store.write(vec![late]), Err(WriteError::Conflict { .. })));
+        }
+    }
+    // All the same, revisions have no gaps.
+    let seen: Vec<_> = std::iter::from_fn(|| watcher.try_next())
+        .map(|event| event.unwrap().revision)
+        .collect();
+    assert_eq!(seen, Vec::from_iter(2..=store.revision()));
+    let revision = store.revision();
+    drop(store);
+    assert_eq!(open().unwrap().revision(), revision);
 }
 
 /// A single error at any call. What failed is not there, what was shown is, and the store goes on; also for the next
@@ -95,8 +137,10 @@ fn heals(disk: &SimDisk, durability: Durability) -> bool {
     let mut failed = false;
     for n in 0..12 {
         // Smaller than what failed, so that nothing of that is written over by chance.
-        let size = if failed { 1 } else { 10 };
-        let batch: Vec<_> = (0..size).map(|pod_n| put(&pod(&format!("pod-{pod_n}")), n)).collect();
+        let (size, name) = if failed { (1, "later") } else { (10, "pod") };
+        let batch: Vec<_> = (0..size)
+            .map(|pod_n| put(&pod(&format!("{name}-{pod_n}")), n))
+            .collect();
         match store.write(batch.clone()).unwrap().wait() {
             Ok(_) => assert!(model.write(&batch).is_ok()),
             Err(error) => {

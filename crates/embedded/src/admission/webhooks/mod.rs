@@ -355,7 +355,7 @@ impl Round {
 }
 
 fn is_exempt(review: &Review<'_>) -> bool {
-    EXEMPT.contains(&&*review.target.resource.row.group)
+    review.ask.is_admitted || EXEMPT.contains(&&*review.target.resource.row.group)
 }
 
 /// Rules on configurations that only who runs conditions can check.

@@ -30,8 +30,16 @@ pub(super) fn patched(
         }
         return Ok(Some(new));
     }
-    let asked = &review.target.version.name;
     let mut patched = patched;
+    if review::is_command(review) {
+        let definition = review::own_kind(review)
+            .and_then(|(group, version, kind)| crate::kinds::definition_of(group, version, kind));
+        if let Some(schema) = definition {
+            crate::kinds::decode(&schema, &mut patched).map_err(|why| internal(&why))?;
+        }
+        return Ok(Some(patched));
+    }
+    let asked = &review.target.version.name;
     if version != &**asked
         && patched.get("apiVersion").and_then(Value::as_str) == Some(&*review.target.resource.api_version(version))
     {
@@ -53,7 +61,8 @@ const STAMPS: [&str; 3] = ["uid", "creationTimestamp", "generation"];
 
 pub(super) fn unstamped(review: &Review<'_>, object: &Value) -> Value {
     let mut seen = object.clone();
-    if review.operation == Operation::Create {
+    // Those of a command are its own.
+    if review.operation == Operation::Create && !review::is_command(review) {
         let meta = object::meta_mut(&mut seen);
         for field in STAMPS {
             meta.remove(field);

@@ -52,8 +52,26 @@ pub(super) fn in_version(review: &Review<'_>, object: &Value, version: &str) -> 
     shown
 }
 
+/// What is written at a subresource that has a kind of its own: group, version and kind.
+pub(super) fn own_kind(review: &Review<'_>) -> Option<(&'static str, &'static str, &'static str)> {
+    match review.target.subresource.as_deref()? {
+        "scale" => Some(("autoscaling", "v1", "Scale")),
+        "eviction" => Some(("policy", "v1", "Eviction")),
+        "binding" => Some(("", "v1", "Binding")),
+        _ => None,
+    }
+}
+
+/// Whether what is written is a command, which is not stored.
+pub(super) fn is_command(review: &Review<'_>) -> bool {
+    matches!(review.target.subresource.as_deref(), Some("eviction" | "binding"))
+}
+
 /// As webhooks see it: the scale subresource is written as a `Scale`.
 pub(super) fn shown(review: &Review<'_>, object: &Value, version: &str) -> Value {
+    if is_command(review) {
+        return object.clone();
+    }
     if review.target.subresource.as_deref() == Some("scale")
         && let Ok(scale) = Registry::scale_of(review.target, object)
     {
@@ -66,9 +84,9 @@ pub(super) fn shown(review: &Review<'_>, object: &Value, version: &str) -> Value
 pub(super) fn request(review: &Review<'_>, version: &str, uid: &str) -> Value {
     let row = &review.target.resource.row;
     let subresource = review.target.subresource.as_deref().unwrap_or_default();
-    let kind = |version: &str| match subresource {
-        "scale" => json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}),
-        _ => json!({"group": &*row.group, "version": version, "kind": &*row.kind}),
+    let kind = |version: &str| match own_kind(review) {
+        Some((group, version, kind)) => json!({"group": group, "version": version, "kind": kind}),
+        None => json!({"group": &*row.group, "version": version, "kind": &*row.kind}),
     };
     let resource = |version: &str| json!({"group": &*row.group, "version": version, "resource": &*row.plural});
     let asked = &*review.target.version.name;

@@ -21,7 +21,7 @@ use crate::fault::{Fault, quote};
 
 /// What a body in this format begins with.
 const MAGIC: &[u8] = b"k8s\0";
-const DELETE_OPTIONS: &str = "DeleteOptions";
+pub(crate) const DELETE_OPTIONS: &str = "DeleteOptions";
 
 /// Which type a body is of.
 #[derive(Debug, Clone, Copy)]

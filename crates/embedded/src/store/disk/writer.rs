@@ -197,6 +197,7 @@ impl Writer {
             }
         }
         let woken = self.shared.publish(&mut state, lines);
+        state.forget_spoilt();
         drop(state);
         for batch in batches {
             // A caller that went away does not need the answer.
@@ -212,8 +213,7 @@ impl Writer {
         self.queue.set_failure(Some(error.clone()));
         let mut state = self.shared.write();
         batches.extend(self.queue.lock().batches.drain(..));
-        state.heads.clear();
-        state.newest = state.tree.revision;
+        state.spoil(batches.iter().flat_map(|batch| &batch.lines));
         drop(state);
         for batch in batches {
             let _ = batch.done.send(Err(error.clone()));
