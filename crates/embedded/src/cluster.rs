@@ -332,7 +332,11 @@ async fn first_object(registry: &Registry, kind: (&str, &str), name: &str, body:
         name: String::new(),
         subresource: None,
     };
-    let ask = Ask::internal("kube-apiserver");
+    let ask = Ask {
+        // Who decides about it may need this very server, which does not listen yet.
+        is_admitted: true,
+        ..Ask::internal("kube-apiserver")
+    };
     if registry.store.head(&target.key_of(name)).is_some() {
         return Ok(());
     }

@@ -333,7 +333,7 @@ fn finalizers_for(options: &DeleteOptions, object: &Value) -> Vec<String> {
     finalizers
 }
 
-fn preconditions(target: &Target, options: &DeleteOptions, object: &Value) -> Result<(), Fault> {
+pub(super) fn preconditions(target: &Target, options: &DeleteOptions, object: &Value) -> Result<(), Fault> {
     let (uid, version) = (object::text(object, "uid"), object::text(object, "resourceVersion"));
     let subject = target.subject();
     if let Some(wanted) = &options.uid

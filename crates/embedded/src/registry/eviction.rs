@@ -7,6 +7,7 @@ use crate::admission::Review;
 use crate::fault::{Fault, Subject};
 use crate::registry::ask::{Ask, Target};
 use crate::registry::definitions::{is_true, put_condition};
+use crate::registry::delete::preconditions;
 use crate::registry::read::ListOptions;
 use crate::registry::select::LabelSelector;
 use crate::registry::{DeleteOptions, Patch, Registry, TRIES, object};
@@ -44,6 +45,8 @@ impl Registry {
         let Some((_, pod)) = self.live(&pods, &pods.key())? else {
             return Err(target.not_found());
         };
+        // Before a budget is spent, and before the pod says that it goes.
+        preconditions(&pods, &options, &pod)?;
         if !is_of_no_budget(&pod) {
             let budgets = self.budgets_of(target, &pod)?;
             match budgets.as_slice() {

@@ -233,7 +233,11 @@ impl State {
     /// Takes back all lines that wait for their commit.
     fn spoil<'a>(&mut self, lines: impl IntoIterator<Item = &'a Arc<LogEntry>>) {
         for line in lines {
-            self.spoilt.entry(line.key.clone()).or_default().push(line.revision);
+            let revisions = self.spoilt.entry(line.key.clone()).or_default();
+            // While a disk is full, the same ones come round with every try.
+            if !revisions.contains(&line.revision) {
+                revisions.push(line.revision);
+            }
         }
         self.heads.clear();
         self.newest = self.tree.revision;

@@ -232,21 +232,24 @@ async fn what_a_write_in_flight_has_is_nobody_elses_and_free_when_it_is_given_up
     world.post(SERVICES, service("second", wanted)).await.ok();
 }
 
-#[tokio::test]
-async fn a_cluster_that_is_opened_again_knows_what_is_taken() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = |file: &str| Options {
+fn kept_in(folder: &tempfile::TempDir, file: &str) -> Options {
+    Options {
         storage: Storage::Disk {
             file: folder.path().join(file),
             durability: Durability::Fsync,
         },
         ..Options::default()
-    };
-    let before = World::with(options("before"));
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_opened_again_knows_what_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = World::with(kept_in(&folder, "before"));
     let made = before.post(SERVICES, service("a", json!({}))).await.ok();
     // What is on disk once the create was answered, as a crash would leave it.
     std::fs::copy(folder.path().join("before"), folder.path().join("after")).unwrap();
-    let world = World::with(options("after"));
+    let world = World::with(kept_in(&folder, "after"));
     let again = world
         .post(SERVICES, service("b", json!({"clusterIP": address(&made)})))
         .await;
@@ -254,4 +257,22 @@ async fn a_cluster_that_is_opened_again_knows_what_is_taken() {
         again.message().ends_with("provided IP is already allocated"),
         "{again:?}"
     );
+}
+
+#[tokio::test]
+async fn a_webhook_that_nobody_answers_does_not_keep_a_cluster_from_starting() {
+    let folder = tempfile::tempdir().unwrap();
+    const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let before = World::with(kept_in(&folder, "before"));
+    before.delete(CLASSES).await.ok();
+    let hook = json!({
+        "name": "all.example.com", "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"], "scope": "*"}],
+    });
+    before.hook("Validating", "all", hook).await.ok();
+    std::fs::copy(folder.path().join("before"), folder.path().join("after")).unwrap();
+    let world = World::with(kept_in(&folder, "after"));
+    let classes = world.get(CLASSES).await.ok();
+    assert_eq!(classes["items"].as_array().unwrap().len(), 2, "{classes}");
 }

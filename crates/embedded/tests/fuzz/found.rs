@@ -269,3 +269,18 @@ fn a5_a_custom_resource_has_no_form_in_protobuf() {
     let got = send(&world, &post.with_body("application/vnd.kubernetes.protobuf", body));
     assert_eq!(got.code, 422, "{}", String::from_utf8_lossy(&got.body));
 }
+
+#[test]
+fn an_eviction_whose_precondition_fails_writes_nothing() {
+    let world = World::new();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(ask(&world, "POST", pods, &pod).0, 201);
+    // `send` fails where a refused request wrote something.
+    for uid in ["", "another"] {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"},
+            "deleteOptions": {"preconditions": {"uid": uid}}});
+        assert_eq!(ask(&world, "POST", &format!("{pods}/p/eviction"), &eviction).0, 409);
+    }
+}
