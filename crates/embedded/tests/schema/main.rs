@@ -16,3 +16,17 @@ mod watches;
 #[path = "../deletion/world.rs"]
 #[allow(dead_code)]
 mod world;
+
+use serde_json::{Value, json};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const THINGS: &str = "/apis/t.example.com/v1/namespaces/default/things";
+
+/// The definition of things, in these versions.
+fn things(versions: &[Value]) -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.t.example.com"},
+        "spec": {"group": "t.example.com", "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": versions}})
+}

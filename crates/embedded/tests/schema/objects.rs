@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use usher_embedded::Controllers;
 use usher_embedded::schema::Schema;
 
+use crate::DEFINITIONS;
 use crate::world::World;
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const OBJECTS: &str = "/apis/t.example.com/v1/namespaces/default/ts";
 
 #[test]

@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 use usher_embedded::Controllers;
 
 use crate::world::World;
-
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const THINGS: &str = "/apis/t.example.com/v1/namespaces/default/things";
+use crate::{DEFINITIONS, THINGS};
 
 fn version(name: &str, is_storage: bool, spec: &Value) -> Value {
     json!({"name": name, "served": true, "storage": is_storage, "subresources": {"status": {}},
@@ -15,14 +13,7 @@ fn version(name: &str, is_storage: bool, spec: &Value) -> Value {
 
 fn world(versions: &[Value]) -> World {
     let world = World::with(Controllers::none());
-    world.post(
-        DEFINITIONS,
-        &json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "things.t.example.com"},
-            "spec": {"group": "t.example.com", "scope": "Namespaced",
-                "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
-                "versions": versions}}),
-    );
+    world.post(DEFINITIONS, &crate::things(versions));
     world
 }
 

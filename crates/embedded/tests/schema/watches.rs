@@ -14,21 +14,16 @@ use serde_json::{Value, json};
 use usher_embedded::ApiBody;
 
 use crate::world::World;
+use crate::{DEFINITIONS, THINGS};
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.t.example.com";
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const THINGS: &str = "/apis/t.example.com/v1/namespaces/default/things";
 
 fn definition() -> Value {
     let version = |name: &str, is_storage: bool| {
         json!({"name": name, "served": true, "storage": is_storage, "schema": {"openAPIV3Schema": {"type": "object",
             "properties": {"spec": {"type": "object", "properties": {"x": {"type": "string"}}}}}}})
     };
-    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "things.t.example.com"},
-        "spec": {"group": "t.example.com", "scope": "Namespaced",
-            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
-            "versions": [version("v1", true), version("v2", false)]}})
+    crate::things(&[version("v1", true), version("v2", false)])
 }
 
 fn world() -> World {

@@ -19,6 +19,7 @@ mod crowd;
 mod decide;
 mod explore;
 mod family;
+mod here;
 mod mutant;
 #[path = "../probe/mod.rs"]
 mod probe;

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use super::explore::{Move, State, World};
 use super::family::{Child, HOLDER, LEAF, Maker, Member, Origin, Pool, PoolClaim, PoolWrite, RIVAL};
+use super::here::{Here, TABLE_BITS};
 use super::mutant::TreeMutant;
 use super::questions::{Questions, Read};
 use super::subnet::{Write, each};
@@ -19,8 +20,6 @@ use super::subnet::{Write, each};
 type Table = [[u8; 16]; 2];
 /// In place of a slot: the child pool.
 const POOL: usize = 3;
-/// Bits of a table's number.
-const TABLE_BITS: u32 = 13;
 
 /// What can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,32 +37,6 @@ pub enum What {
     DeletePoolClaim,
     /// An operator lets the pool claim go.
     DropPoolClaim,
-}
-
-/// A state, unpacked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Here {
-    child: u8,
-    subnets: [u8; 3],
-    /// Which states of the child pool there were.
-    ever: u16,
-    /// What may be written to each Subnet, by number of its table.
-    tables: [u16; 3],
-    /// What may be written to the pool, for each of its states, by number.
-    pool_table: u16,
-    /// Whether a question asked since the leaf was written found the pool standing, by life.
-    stands: [bool; 2],
-    /// Whether one asked since the pool was created found its holder standing, by life.
-    held: [bool; 2],
-    /// Whether a list asked for since the pool was written found nothing that keeps it.
-    pool_may_go: bool,
-    /// Whether a list asked for since the holder was written found nothing that keeps it.
-    holder_may_go: bool,
-    pool_claim: PoolClaim,
-    /// Whether a question asked since the holder was written found the pool claim standing.
-    claim_stands: bool,
-    /// Whether a list asked for since the pool claim was marked found no pool of it, and whether one found no Subnet.
-    claim_may_go: [bool; 2],
 }
 
 /// The world.
@@ -89,51 +62,6 @@ impl Tree {
         };
         tree.number([[0; 16]; 2]);
         tree
-    }
-
-    fn unpack(state: State) -> Here {
-        let mut state = state;
-        let mut take = |bits: u32| {
-            let value = (state & ((1 << bits) - 1)) as u16;
-            state >>= bits;
-            value
-        };
-        Here {
-            child: take(4) as u8,
-            subnets: std::array::from_fn(|_| take(5) as u8),
-            ever: take(15),
-            tables: std::array::from_fn(|_| take(TABLE_BITS)),
-            pool_table: take(TABLE_BITS),
-            stands: std::array::from_fn(|_| take(1) == 1),
-            held: std::array::from_fn(|_| take(1) == 1),
-            pool_may_go: take(1) == 1,
-            holder_may_go: take(1) == 1,
-            pool_claim: [PoolClaim::Alive, PoolClaim::Marked, PoolClaim::Gone][usize::from(take(2))],
-            claim_stands: take(1) == 1,
-            claim_may_go: std::array::from_fn(|_| take(1) == 1),
-        }
-    }
-
-    fn pack(here: &Here) -> State {
-        let (mut state, mut at) = (0, 0);
-        let mut put = |value: u16, bits: u32| {
-            state |= u128::from(value) << at;
-            at += bits;
-        };
-        put(here.child.into(), 4);
-        here.subnets.iter().for_each(|number| put((*number).into(), 5));
-        put(here.ever, 15);
-        here.tables.iter().for_each(|table| put(*table, TABLE_BITS));
-        put(here.pool_table, TABLE_BITS);
-        for bit in here.stands.iter().chain(&here.held) {
-            put((*bit).into(), 1);
-        }
-        put(here.pool_may_go.into(), 1);
-        put(here.holder_may_go.into(), 1);
-        put(here.pool_claim as u16, 2);
-        put(here.claim_stands.into(), 1);
-        here.claim_may_go.iter().for_each(|bit| put((*bit).into(), 1));
-        state
     }
 
     fn number(&mut self, table: Table) -> u16 {
@@ -185,12 +113,12 @@ impl Tree {
 
     /// The pool claim in a state.
     pub fn pool_claim(state: State) -> PoolClaim {
-        Self::unpack(state).pool_claim
+        Here::unpack(state).pool_claim
     }
 
     /// The child pool and the three Subnets in a state.
     pub fn shown(&self, state: State) -> (Child, [Option<Member>; 3]) {
-        let here = Self::unpack(state);
+        let here = Here::unpack(state);
         let members = [HOLDER, LEAF, RIVAL].map(|slot| self.member(&here, slot));
         (self.questions.family.child(here.child), members)
     }
@@ -288,7 +216,7 @@ impl Tree {
         if self.questions.family.origin == Origin::PoolClaim {
             self.claim_asked(&mut here);
         }
-        Self::pack(&here)
+        here.pack()
     }
 
     /// What can be asked for the pool claim's sake.
@@ -450,7 +378,7 @@ impl World for Tree {
 
     fn start(&self) -> State {
         let nothing = self.questions.family.child_number(Child::None { after: 0 });
-        Self::pack(&Here {
+        Here {
             child: nothing,
             subnets: [0; 3],
             ever: 1 << nothing,
@@ -463,13 +391,14 @@ impl World for Tree {
             pool_claim: PoolClaim::Alive,
             claim_stands: false,
             claim_may_go: [false; 2],
-        })
+        }
+        .pack()
     }
 
     fn quiet(&mut self, _: State, _: &mut Vec<Move<What>>) {}
 
     fn writes(&mut self, at: State, moves: &mut Vec<Move<What>>) {
-        let mut here = Self::unpack(at);
+        let mut here = Here::unpack(at);
         // What the first view, of nothing, lets somebody decide.
         let first = self.decided(POOL, [0; 3]);
         here.pool_table = self.union(here.pool_table, first);
@@ -532,7 +461,7 @@ impl World for Tree {
     }
 
     fn broken(&self, at: State) -> Option<String> {
-        let here = Self::unpack(at);
+        let here = Here::unpack(at);
         let [holder, leaf, rival] = [HOLDER, LEAF, RIVAL].map(|slot| self.member(&here, slot));
         let settled = |member: Option<Member>| member.is_some_and(|member| member.settled());
         let child = match self.questions.family.child(here.child) {
@@ -571,7 +500,7 @@ impl World for Tree {
     fn story(&mut self, way: &[What]) -> Vec<String> {
         let (mut at, mut lines, mut moves) = (self.start(), Vec::new(), Vec::new());
         for what in way {
-            lines.push(self.tell(&Self::unpack(at), *what));
+            lines.push(self.tell(&Here::unpack(at), *what));
             self.writes(at, &mut moves);
             at = moves
                 .drain(..)

@@ -14,6 +14,7 @@ use cel::common::types::{CelList, CelMap, CelString};
 use cel::{Context, ExecutionError, FunctionContext, Value as Cel};
 use kube_cel::cel;
 
+use super::cost::walks_its_operand;
 use super::macros::call;
 use super::program::Program;
 
@@ -223,41 +224,11 @@ fn walk_price(name: &str, first: u64, second: u64) -> u64 {
 
 /// Whether a call takes longer the larger its operands are.
 fn walks(name: &str) -> bool {
-    matches!(
-        name,
-        operators::IN
-            | "contains"
-            | "startsWith"
-            | "endsWith"
-            | "matches"
-            | "find"
-            | "findAll"
-            | "replace"
-            | "split"
-            | "join"
-            | "substring"
-            | "indexOf"
-            | "lastIndexOf"
-            | "lowerAscii"
-            | "upperAscii"
-            | "trim"
-            | "format"
-            | "quantity"
-            | "isQuantity"
-            | "url"
-            | "isURL"
-            | "isSorted"
-            | "sum"
-            | "min"
-            | "max"
-            | "distinct"
-            | "sort"
-            | "reverse"
-            | "flatten"
-            | "sets.contains"
-            | "sets.equivalent"
-            | "sets.intersects"
-    )
+    walks_its_operand(name)
+        || matches!(
+            name,
+            "substring" | "format" | "sort" | "reverse" | "flatten" | "sets.equivalent" | "sets.intersects"
+        )
 }
 
 /// Completes an expression with payments. Selections become look-ups by key, too, which do not copy what they pass

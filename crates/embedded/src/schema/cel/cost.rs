@@ -187,7 +187,8 @@ impl<'s> Estimate<'s> {
                     cost = cost.saturating_add(part_cost);
                     operands.push(known);
                 }
-                if walks_its_operand(&call.func_name)
+                let compares_or_joins = matches!(call.func_name.as_str(), "_==_" | "_!=_" | "_+_");
+                if (walks_its_operand(&call.func_name) || compares_or_joins)
                     && let Some(known) = operands.first().cloned()
                 {
                     // A tenth of a unit for each character or item.
@@ -203,7 +204,8 @@ impl<'s> Estimate<'s> {
     }
 }
 
-fn walks_its_operand(function: &str) -> bool {
+/// Functions that look at all of a text or list, for the estimate and for the meter.
+pub(super) fn walks_its_operand(function: &str) -> bool {
     matches!(
         function,
         "contains"
@@ -214,15 +216,13 @@ fn walks_its_operand(function: &str) -> bool {
             | "findAll"
             | "replace"
             | "split"
+            | "join"
             | "indexOf"
             | "lastIndexOf"
             | "lowerAscii"
             | "upperAscii"
             | "trim"
-            | "_==_"
-            | "_!=_"
             | "@in"
-            | "_+_"
             | "quantity"
             | "isQuantity"
             | "url"
@@ -231,9 +231,8 @@ fn walks_its_operand(function: &str) -> bool {
             | "sum"
             | "min"
             | "max"
-            | "sets.contains"
-            | "join"
             | "distinct"
+            | "sets.contains"
     )
 }
 

@@ -1,10 +1,8 @@
 //! Macros that the parser does not know, written out as what it does: folds, and calls of functions of ours.
 
-use kube_cel::cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators,
-};
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators};
 
-use super::program::{KEYS, visit};
+use super::program::{KEYS, each_part_mut, visit};
 
 fn expr(expr: Expr) -> IdedExpr {
     IdedExpr { id: 0, expr }
@@ -50,36 +48,7 @@ fn bind(name: &str, value: IdedExpr, body: IdedExpr) -> IdedExpr {
 
 /// Writes out the macros that the parser does not know, and selections that the interpreter reads wrongly.
 pub(super) fn rewrite(expression: &mut IdedExpr) {
-    match &mut expression.expr {
-        Expr::Call(call) => {
-            if let Some(target) = &mut call.target {
-                rewrite(target);
-            }
-            call.args.iter_mut().for_each(rewrite);
-        }
-        Expr::Comprehension(fold) => {
-            for part in [
-                &mut fold.iter_range,
-                &mut fold.accu_init,
-                &mut fold.loop_cond,
-                &mut fold.loop_step,
-                &mut fold.result,
-            ] {
-                rewrite(part);
-            }
-        }
-        Expr::List(list) => list.elements.iter_mut().for_each(rewrite),
-        Expr::Map(map) => {
-            for entry in &mut map.entries {
-                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    rewrite(&mut entry.key);
-                    rewrite(&mut entry.value);
-                }
-            }
-        }
-        Expr::Select(select) => rewrite(&mut select.operand),
-        Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
-    }
+    each_part_mut(expression, &mut rewrite);
     if let Expr::Call(call) = &mut expression.expr
         && let Some(written_out) = macro_call(call)
     {

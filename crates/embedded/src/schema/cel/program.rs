@@ -299,10 +299,15 @@ pub(super) fn visit(expression: &IdedExpr, run: &mut dyn FnMut(&IdedExpr)) {
 
 pub(super) fn visit_mut(expression: &mut IdedExpr, run: &mut dyn FnMut(&mut IdedExpr)) {
     run(expression);
+    each_part_mut(expression, &mut |part| visit_mut(part, run));
+}
+
+/// What an expression is directly made of.
+pub(super) fn each_part_mut(expression: &mut IdedExpr, run: &mut dyn FnMut(&mut IdedExpr)) {
     match &mut expression.expr {
         Expr::Call(call) => {
             for part in call.target.as_deref_mut().into_iter().chain(&mut call.args) {
-                visit_mut(part, run);
+                run(part);
             }
         }
         Expr::Comprehension(fold) => {
@@ -313,19 +318,19 @@ pub(super) fn visit_mut(expression: &mut IdedExpr, run: &mut dyn FnMut(&mut Ided
                 &mut fold.loop_step,
                 &mut fold.result,
             ] {
-                visit_mut(part, run);
+                run(part);
             }
         }
-        Expr::List(list) => list.elements.iter_mut().for_each(|part| visit_mut(part, run)),
+        Expr::List(list) => list.elements.iter_mut().for_each(run),
         Expr::Map(map) => {
             for entry in &mut map.entries {
                 if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    visit_mut(&mut entry.key, run);
-                    visit_mut(&mut entry.value, run);
+                    run(&mut entry.key);
+                    run(&mut entry.value);
                 }
             }
         }
-        Expr::Select(select) => visit_mut(&mut select.operand, run),
+        Expr::Select(select) => run(&mut select.operand),
         Expr::Struct(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
     }
 }
