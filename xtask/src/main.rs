@@ -1,5 +1,4 @@
-//! Developer commands of Usher: `cargo xtask setup`, `test`, `bench`, `generate`, `definitions`, `k8s`.
-//! Developer commands of Usher: `cargo xtask setup`, `test`, `bench`, `conformance`, `generate`, `k8s`.
+//! Developer commands of Usher: `cargo xtask setup`, `test`, `bench`, `conformance`, `generate`, `definitions`, `k8s`.
 //!
 //! Linux only: processes are told apart by /proc. No async, no Kubernetes client; this compiles in seconds, since every
 //! other command waits for it.
@@ -8,6 +7,7 @@ mod bench;
 mod conformance;
 mod definitions;
 mod error;
+mod failures;
 mod generate;
 mod interrupt;
 mod k8s;

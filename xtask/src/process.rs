@@ -102,6 +102,15 @@ fn parse_stat(stat: &str) -> Option<(char, u64)> {
 /// Starts a program in a process group of its own (Ctrl-C then reaches only us, and we stop the whole group), and waits.
 /// `started` is told who it is before the wait begins.
 pub(crate) fn run_group(command: &mut Command, started: impl FnOnce(ProcessId) -> Result<()>) -> Result<ExitStatus> {
+    run_heard(command, started, |_| ())
+}
+
+/// As [`run_group`]; `hear` is given each line of its stdout, if that is piped.
+pub(crate) fn run_heard(
+    command: &mut Command,
+    started: impl FnOnce(ProcessId) -> Result<()>,
+    mut hear: impl FnMut(&str),
+) -> Result<ExitStatus> {
     let program = command.get_program().to_string_lossy().into_owned();
     let child = command
         .stdin(Stdio::null())
@@ -112,12 +121,19 @@ pub(crate) fn run_group(command: &mut Command, started: impl FnOnce(ProcessId) -
     if let Some(id) = ProcessId::of_child(&group.0) {
         started(id)?;
     }
-    loop {
+    let lines = lines_of(group.0.stdout.take());
+    // Its children may have its stdout, and outlive it: it is the program that is waited for, not the end of its words.
+    let status = loop {
+        lines.try_iter().for_each(|line| hear(&line));
         if let Some(status) = group.0.try_wait().map_err(Error::io(format!("wait for {program}")))? {
-            return Ok(status);
+            break status;
         }
         interrupt::pause(POLL)?;
+    };
+    while let Ok(line) = lines.recv_timeout(POLL) {
+        hear(&line);
     }
+    Ok(status)
 }
 
 /// A child and its group: dropped before the child ended, it takes the group down.
@@ -176,8 +192,8 @@ fn lines_of(source: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = mpsc::sync_channel(1024);
     if let Some(source) = source {
         std::thread::spawn(move || {
-            for line in BufReader::new(source).lines().map_while(std::io::Result::ok) {
-                if sender.send(line).is_err() {
+            for line in BufReader::new(source).split(b'\n').map_while(std::io::Result::ok) {
+                if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                     return;
                 }
             }

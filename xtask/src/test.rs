@@ -5,12 +5,13 @@
 //! process is killed.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::error::{Error, Result};
+use crate::failures::Failures;
 use crate::k8s::{self, Folder, Guarded, Wanted};
 use crate::progress::{self, seconds};
 use crate::{generate, paths, process, setup};
@@ -37,15 +38,19 @@ impl Test {
             done: Vec::new(),
             started: Instant::now(),
         };
-        let result = self.stages(&mut run, xtask);
+        let mut failures = Failures::default();
+        let result = self.stages(&mut run, xtask, &mut failures);
         if result.is_err() {
             run.keep_logs(xtask);
+        }
+        for failure in failures.told() {
+            progress::note(&format!("\n{failure}"));
         }
         run.summary(&result);
         result
     }
 
-    fn stages(&self, run: &mut Run, xtask: &Path) -> Result<()> {
+    fn stages(&self, run: &mut Run, xtask: &Path, failures: &mut Failures) -> Result<()> {
         // Every cargo command takes the whole workspace and the same profile, so that nothing is compiled twice.
         run.cargo("format", &["fmt", "--all", "--check"])?;
         let tools = run.stage("tools", |_| setup::ensure(&setup::Set::ALL))?;
@@ -75,13 +80,21 @@ impl Test {
                 .env("USHER_TEST_BARE_KUBECONFIG", &bare)
                 .env("USHER_BARE_K8S_DIR", run.bare.folder.path())
                 .env("USHER_XTASK", xtask)
-                .env("USHER_TOOLS", &tools.bin);
+                .env("USHER_TOOLS", &tools.bin)
+                .stdout(Stdio::piped());
+            // Ten screens of frames hide the words that say what is wrong; whoever wants them asks for them.
+            if std::env::var_os("RUST_BACKTRACE").is_none_or(|asked| asked != "full") {
+                command.env("RUST_BACKTRACE", "0");
+            }
             // kubectl for those who have none of their own.
             if let Some(path) = std::env::var_os("PATH") {
                 let folders = std::env::split_paths(&path).chain([tools.bin.clone()]);
                 command.envs(std::env::join_paths(folders).map(|path| ("PATH", path)));
             }
-            run.command(&mut command)
+            run.heard(&mut command, |line| {
+                progress::say(line);
+                failures.hear(line);
+            })
         })
     }
 }
@@ -109,11 +122,12 @@ impl Run {
     }
 
     fn cargo(&mut self, stage: &'static str, arguments: &[&str]) -> Result<()> {
-        self.stage(stage, |run| run.command(process::cargo().args(arguments)))
+        self.stage(stage, |run| run.heard(process::cargo().args(arguments), |_| ()))
     }
 
-    fn command(&self, command: &mut Command) -> Result<()> {
-        let status = process::run_group(command, |stage| self.guarded.entrust(stage))?;
+    /// `hear` is given the lines of its stdout, if that is piped.
+    fn heard(&self, command: &mut Command, hear: impl FnMut(&str)) -> Result<()> {
+        let status = process::run_heard(command, |stage| self.guarded.entrust(stage), hear)?;
         if status.success() {
             return Ok(());
         }

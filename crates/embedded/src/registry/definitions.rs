@@ -10,7 +10,7 @@ use crate::registry::row::{Columns, Row, Version};
 use crate::registry::update::MOVED;
 use crate::registry::{Patch, Registry, TRIES, object};
 use crate::schema::{cel, crd};
-use crate::store::{Entry, Key};
+use crate::store::{Entry, Key, Revision};
 
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 pub(crate) const PLURAL: &str = "customresourcedefinitions";
@@ -126,6 +126,10 @@ impl Registry {
         loop {
             let entry = self.store.get(&key, None).ok().flatten();
             let seen = entry.as_ref().map(|entry| entry.revision);
+            // Schemas take long to compile, and whoever writes and the controller both come here.
+            if seen.is_some() && self.served_at(name) == seen {
+                return;
+            }
             let resource = entry.and_then(|entry| Self::resource_of(&entry));
             let mut is_done = true;
             let mut ended = None;
@@ -174,6 +178,14 @@ impl Registry {
                 return;
             }
         }
+    }
+
+    /// At which revision of its definition a kind is served.
+    fn served_at(&self, name: &str) -> Option<Revision> {
+        let (plural, group) = name.split_once('.')?;
+        let catalog = self.catalog();
+        let served = catalog.find(group, plural).filter(|served| served.is_custom())?;
+        Some(served.defined)
     }
 
     /// The kind of a stored definition, if it is established.

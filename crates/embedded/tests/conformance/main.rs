@@ -141,7 +141,7 @@ fn judge(played: &[Played], listed: &[Difference]) -> Vec<String> {
             say(&format!("ok      {name} ({:.2} s)", one.seconds));
         } else {
             say(&format!("DIFFERS {name}\n{failures}"));
-            wrong.push(name.clone());
+            wrong.push(format!("{name}\n{failures}"));
         }
     }
     for (area, (good, all)) in areas {

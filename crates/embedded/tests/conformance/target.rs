@@ -44,14 +44,9 @@ impl Target {
         self.controllers
     }
 
-    /// An answer that takes longer is none. Generous with a real server: it may share two cores with a compiler. The
-    /// embedded one answers at once; what takes time there is a watch of three seconds.
-    pub fn patience(&self) -> Duration {
-        match self.history {
-            History::Embedded(_) => Duration::from_secs(8),
-            History::Xtask { .. } | History::Kept => Duration::from_secs(20),
-        }
-    }
+    /// An answer that takes longer is none. Generous: a server may share two cores with a compiler and with other tests,
+    /// and nothing that ends well waits for this.
+    pub const PATIENCE: Duration = Duration::from_secs(60);
 
     pub async fn compact(&self) -> Result<(), String> {
         match &self.history {

@@ -33,10 +33,11 @@ async fn a15_killed_at_random_moments_everything_ends_right() {
         operator.kill();
         killed += 1;
     }
-    let issued = load.issued();
-    let live = load.end().await;
     let killing = begun.elapsed();
     let mut operator = launch.start();
+    load.until_bound(&world, 2 * kills).await;
+    let issued = load.issued();
+    let live = load.end().await;
     let alive = live.len();
     let proof = load::ends_right(&world, live).await;
     println!("{killed} kills in {killing:.1?}, {issued} wishes, {alive} live at the end; {proof:?}");

@@ -12,6 +12,8 @@ use crate::support::{Chance, ControlPlane, Operator, World};
 
 const SERVER: &str = "kube-apiserver";
 const KILLS: usize = 3;
+/// Claims that must have been bound for the rest to prove something.
+const ENOUGH: usize = 100;
 
 /// Waits until claims are bound again that did not exist before.
 async fn work_goes_on(world: &World, operator: &mut Operator, after: &str) {
@@ -81,6 +83,7 @@ async fn a_server_that_dies_hangs_or_forgets_is_survived_without_a_restart() {
     assert!(log.contains("410"), "no watch was told that its version is gone");
     let lists = operator.metric("usher_lists_total", &[]) - lists;
 
+    load.until_bound(&world, ENOUGH).await;
     let issued = load.issued();
     let live = load.end().await;
     let took = begun.elapsed();
@@ -92,5 +95,5 @@ async fn a_server_that_dies_hangs_or_forgets_is_survived_without_a_restart() {
         "{KILLS} kills, 2 silences, 1 compaction ({lists} lists after it) in {took:.1?}; {issued} claims and deletions, \
          {alive} live at the end; {proof:?}"
     );
-    assert!(proof.claims_bound > 100, "too little happened: {proof:?}");
+    assert!(proof.claims_bound > ENOUGH, "too little happened: {proof:?}");
 }

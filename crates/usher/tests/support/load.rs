@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -31,6 +31,9 @@ const LABELLED: usize = 4;
 const BY_HAND: usize = 24;
 /// Claims in one child pool, at most.
 const IN_CHILD: usize = 8;
+
+/// How long a load may take, at most, to do enough.
+pub const PROOF: Duration = Duration::from_secs(120);
 
 /// A user that hears nothing for this long asks again.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -115,6 +118,16 @@ impl Load {
     /// Wishes so far.
     pub fn issued(&self) -> usize {
         self.issued.load(Ordering::Relaxed)
+    }
+
+    /// Waits until more claims than this were bound, ever: a busy machine takes longer to prove as much. Gives up in
+    /// silence; whoever needs them counts them.
+    pub async fn until_bound(&self, world: &World, claims: usize) {
+        let begun = Instant::now();
+        while world.history.bound_order().len() <= claims && begun.elapsed() < PROOF {
+            let more = world.history.len() + 20;
+            world.history.until_heard(more, Duration::from_secs(1)).await;
+        }
     }
 
     /// No more comes; what is left of it.

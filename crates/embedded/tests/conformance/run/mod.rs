@@ -240,13 +240,13 @@ impl Player<'_> {
                 body: body.to_bytes().to_vec(),
             })
         };
-        timeout(self.target.patience(), asking)
+        timeout(Target::PATIENCE, asking)
             .await
             .map_err(|_| "no answer".to_owned())?
     }
 
     async fn ask_until(&self, method: &str, path: &str, content_type: &str, options: &Options) -> Result<Got, String> {
-        let deadline = Instant::now() + self.target.patience();
+        let deadline = Instant::now() + Target::PATIENCE;
         loop {
             let got = self.ask(self.request(method, path, content_type, options)?).await?;
             let Some(until) = &options.until else {
@@ -349,13 +349,13 @@ impl Player<'_> {
 
     async fn open(&mut self, name: &str, path: &str, options: &Options) -> Result<String, String> {
         let request = self.request("GET", path, "", options)?;
-        let answer = timeout(self.target.patience(), self.client.send(request))
+        let answer = timeout(Target::PATIENCE, self.client.send(request))
             .await
             .map_err(|_| "no answer".to_owned())?;
         let response = answer.map_err(|error| error.to_string())?;
         let (head, body) = response.into_parts();
         if head.status != 200 {
-            let body = timeout(self.target.patience(), body.collect())
+            let body = timeout(Target::PATIENCE, body.collect())
                 .await
                 .map_err(|_| "no answer".to_owned())?;
             let got = Got {
@@ -374,7 +374,7 @@ impl Player<'_> {
             name.to_owned(),
             Watch {
                 body,
-                patience: self.target.patience(),
+                patience: Target::PATIENCE,
                 buffer: Vec::new(),
             },
         );
