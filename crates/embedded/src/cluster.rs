@@ -20,7 +20,7 @@ use crate::kinds;
 use crate::manual::Manual;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
-use crate::security::{Secrets, Security};
+use crate::security::{self, Secrets, Security};
 use crate::serve::audit::{Audit, AuditOptions};
 use crate::serve::folder::{Folder, FolderError};
 use crate::serve::{ListenError, ListenOptions, Listener, Listening};
@@ -30,8 +30,9 @@ use crate::store::{self, Durability, Options as StoreOptions, Store, StoreError}
 #[derive(Debug, Clone)]
 pub struct Options {
     pub clock: Clock,
-    /// Names and uids come from it.
-    pub seed: u64,
+    /// Names and uids come from it, and from how far the store had come: no start gives again what an earlier one gave.
+    /// `None`: from the operating system, so that no two clusters have the same; a manual one has seed 0.
+    pub seed: Option<u64>,
     pub storage: Storage,
     /// `None`: those of the data folder, or new ones from the operating system.
     pub secrets: Option<Secrets>,
@@ -46,7 +47,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             clock: Clock::System,
-            seed: 0,
+            seed: None,
             storage: Storage::Memory,
             secrets: None,
             audit: None,
@@ -172,7 +173,12 @@ impl Cluster {
             Some(options) => Some(Audit::new(life.folder()?.file("audit.log"), options)),
             None => None,
         };
-        let registry = Arc::new(Registry::new(store, options.clock, options.seed, Admission::default()));
+        let seed = match (options.seed, &options.clock) {
+            (Some(seed), _) => seed,
+            (None, Clock::Manual(_)) => 0,
+            (None, Clock::System) => security::random_number().map_err(Error::Random)?,
+        };
+        let registry = Arc::new(Registry::new(store, options.clock, seed, Admission::default()));
         futures::executor::block_on(async {
             first_objects(&registry).await?;
             registry.establish_definitions().await

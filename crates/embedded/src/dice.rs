@@ -30,9 +30,10 @@ pub(crate) struct Dice {
 }
 
 impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        // Each stream starts elsewhere: the seed's own stream tells where.
-        let mut starts = Stream(seed);
+    /// `revision`: how far the store had come. What was drawn before then is in the store by now, or never was.
+    pub(crate) fn new(seed: u64, revision: u64) -> Self {
+        // Each stream starts elsewhere, and elsewhere at every start: a stream of seed and revision tells where.
+        let mut starts = Stream(Stream(seed).draw() ^ Stream(!revision).draw());
         let mut stream = || Mutex::new(Stream(starts.draw()));
         Self {
             uids: stream(),
@@ -113,18 +114,19 @@ mod tests {
 
     #[test]
     fn e1_one_seed_gives_one_sequence_and_purposes_do_not_disturb_each_other() {
-        let (one, two) = (Dice::new(7), Dice::new(7));
+        let (one, two) = (Dice::new(7, 1), Dice::new(7, 1));
         let first = one.uid();
         two.suffix();
         assert_eq!(first, two.uid());
-        assert_ne!(first, Dice::new(8).uid());
+        assert_ne!(first, Dice::new(8, 1).uid());
+        assert_ne!(first, Dice::new(7, 2).uid(), "another start");
         assert_eq!(first.len(), 36);
         assert_eq!(&first[14..15], "4");
     }
 
     #[test]
     fn o6_a_suffix_has_five_letters_without_vowels() {
-        let dice = Dice::new(1);
+        let dice = Dice::new(1, 1);
         for _ in 0..100 {
             let suffix = dice.suffix();
             assert_eq!(suffix.len(), 5);

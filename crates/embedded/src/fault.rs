@@ -303,6 +303,8 @@ pub struct Fault {
     pub next: Option<String>,
     /// Said as plain text: the path names nothing of Kubernetes.
     pub is_plain: bool,
+    /// For headers `Warning`: what was noticed before it failed.
+    pub warnings: Box<[String]>,
 }
 
 impl Fault {
@@ -316,7 +318,16 @@ impl Fault {
             retry_after_seconds: None,
             next: None,
             is_plain: false,
+            warnings: Box::default(),
         }
+    }
+
+    /// With what was noticed before; what it has itself came later.
+    #[must_use]
+    pub fn with_warnings(mut self, mut earlier: Vec<String>) -> Self {
+        earlier.extend(self.warnings);
+        self.warnings = earlier.into();
+        self
     }
 
     /// With `details` about this subject.

@@ -36,17 +36,24 @@ impl fmt::Debug for Secrets {
     }
 }
 
+/// From the operating system.
+fn random<const N: usize>() -> Result<[u8; N], String> {
+    let mut bytes = [0_u8; N];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| "the operating system gives no random numbers".to_owned())?;
+    Ok(bytes)
+}
+
+/// See [`random`].
+pub(crate) fn random_number() -> Result<u64, String> {
+    random().map(u64::from_le_bytes)
+}
+
 impl Secrets {
     /// From the operating system, never from the seed (E1).
     pub fn random() -> Result<Self, String> {
-        let mut token = [0_u8; 32];
-        let mut key = [0_u8; 32];
-        let random = SystemRandom::new();
-        for bytes in [&mut token, &mut key] {
-            random
-                .fill(bytes)
-                .map_err(|_| "the operating system gives no random numbers".to_owned())?;
-        }
+        let (token, key): ([u8; 32], [u8; 32]) = (random()?, random()?);
         Ok(Self::new(&BASE64_URL_SAFE_NO_PAD.encode(token), &key))
     }
 

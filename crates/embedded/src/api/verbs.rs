@@ -51,11 +51,15 @@ impl Call<'_> {
         B::Error: std::fmt::Display,
     {
         let target = self.target()?;
-        let answer = self.dispatch(&target, body).await?;
-        Ok(match &target.version.deprecated {
-            Some(warning) => answer.with_warnings(vec![warning.to_string()]),
-            None => answer,
-        })
+        let answer = self.dispatch(&target, body).await;
+        let Some(warning) = &target.version.deprecated else {
+            return answer;
+        };
+        let warnings = vec![warning.to_string()];
+        match answer {
+            Ok(answer) => Ok(answer.with_warnings(warnings)),
+            Err(fault) => Err(fault.with_warnings(warnings)),
+        }
     }
 
     async fn dispatch<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
@@ -385,7 +389,10 @@ impl Call<'_> {
         let ask = self.ask("CreateOptions")?;
         let parsed = self.read(target, body).await?;
         let mut warnings = Vec::new();
-        let object = Registry::decode(target, parsed, &ask, &mut warnings)?;
+        let object = match Registry::decode(target, parsed, &ask, &mut warnings) {
+            Ok(object) => object,
+            Err(fault) => return Err(fault.with_warnings(warnings)),
+        };
         if target.resource.row.verbs == ["create"] {
             let reviewed = self.server.review(target, object, &self.caller)?;
             return Ok(Answer::value(201, &reviewed, self.representation(false)?.format).with_warnings(warnings));
@@ -557,12 +564,15 @@ impl Call<'_> {
         let format = self.representation(false)?.format;
         let mut warnings = Vec::new();
         let value = match subresource {
-            "token" => self.server.token(target, body)?,
-            "binding" => self.registry().bind(target, ask, body, &mut warnings).await?,
-            "eviction" => self.registry().evict(target, ask, body, &mut warnings).await?,
-            _ => return Err(self.not_allowed()),
+            "token" => self.server.token(target, body),
+            "binding" => self.registry().bind(target, ask, body, &mut warnings).await,
+            "eviction" => self.registry().evict(target, ask, body, &mut warnings).await,
+            _ => Err(self.not_allowed()),
         };
-        Ok(Answer::value(201, &value, format).with_warnings(warnings))
+        match value {
+            Ok(value) => Ok(Answer::value(201, &value, format).with_warnings(warnings)),
+            Err(fault) => Err(fault.with_warnings(warnings)),
+        }
     }
 
     async fn written(&self, target: &Target, ask: &Ask, code: u16, outcome: Outcome) -> Result<Answer, Fault> {

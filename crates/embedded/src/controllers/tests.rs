@@ -99,7 +99,7 @@ fn busy() -> Manual {
     let clock = ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap());
     let manual = Cluster::manual(Options {
         clock: Clock::Manual(clock),
-        seed: 1,
+        seed: Some(1),
         ..Options::default()
     })
     .unwrap();

@@ -23,14 +23,15 @@ impl Registry {
         target: &Target,
         ask: &Ask,
         object: Value,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
     ) -> Result<Outcome, Fault> {
         let name = object::name(&object).to_owned();
-        match self.create_or(target, ask, object, warnings).await {
-            Ok(outcome) => Ok(outcome),
-            Err(Refused::Fault(fault)) => Err(fault),
-            Err(Refused::Moved) => Err(Fault::already_exists(&target.plural(), &name)),
-        }
+        let fault = match self.create_or(target, ask, object, &mut warnings).await {
+            Ok(outcome) => return Ok(outcome),
+            Err(Refused::Fault(fault)) => fault,
+            Err(Refused::Moved) => Fault::already_exists(&target.plural(), &name),
+        };
+        Err(fault.with_warnings(warnings))
     }
 
     /// The same; an object of the name that is already there is told apart from all else that may be wrong.
@@ -39,7 +40,7 @@ impl Registry {
         target: &Target,
         ask: &Ask,
         mut object: Value,
-        mut warnings: Vec<String>,
+        warnings: &mut Vec<String>,
     ) -> Result<Outcome, Refused> {
         if !object::text(&object, "resourceVersion").is_empty() {
             return Err(Refused::Fault(Fault::new(
@@ -57,7 +58,7 @@ impl Registry {
         }
         self.stamp(target, &mut object);
         self.track(target, ask, None, &mut object);
-        self.finish_create(target, ask, object, &mut warnings, &asked_name, &base)
+        self.finish_create(target, ask, object, warnings, &asked_name, &base)
             .await
     }
 

@@ -69,9 +69,9 @@ impl Registry {
             ask,
         };
         self.admit_delete(&review).map_err(Refused::Fault)?;
-        self.validate(&review, None, &mut warnings)
-            .await
-            .map_err(Refused::Fault)?;
+        if let Err(fault) = self.validate(&review, None, &mut warnings).await {
+            return Err(Refused::Fault(fault.with_warnings(warnings)));
+        }
         let doom = self.doom(target, options, &old);
         let expect = Expect::Revision(entry.revision);
         let outcome = |object: Value, deleted: bool, warnings: Vec<String>| Outcome {

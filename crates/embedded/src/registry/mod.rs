@@ -74,11 +74,12 @@ enum Refused {
 impl Registry {
     /// Over a store that may already hold objects: its CRDs are read.
     pub fn new(store: Store, clock: Clock, seed: u64, admission: Admission) -> Self {
+        let first = store.revision();
         let registry = Self {
             store,
             catalog: RwLock::new(Arc::new(Catalog::built_in())),
             clock,
-            dice: Dice::new(seed),
+            dice: Dice::new(seed, first),
             admission,
             naming: tokio::sync::Mutex::default(),
         };

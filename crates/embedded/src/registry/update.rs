@@ -42,7 +42,26 @@ impl Registry {
     /// PUT.
     pub(crate) async fn replace(&self, target: &Target, ask: &Ask, body: Parsed) -> Result<Outcome, Fault> {
         let mut warnings = Vec::new();
-        let new = Self::decode(target, body, ask, &mut warnings)?;
+        let new = match Self::decode(target, body, ask, &mut warnings).and_then(|new| Self::check_name(target, new)) {
+            Ok(new) => new,
+            Err(fault) => return Err(fault.with_warnings(warnings)),
+        };
+        let creates = match target.resource.row.rules {
+            Rules::BuiltIn(rules) => rules.create_on_update && target.subresource.is_none(),
+            Rules::Custom => false,
+        };
+        self.write(target, ask, creates, warnings, &|_, _| {
+            Ok(Made {
+                object: new.clone(),
+                is_tracked: false,
+                is_whole: true,
+            })
+        })
+        .await
+    }
+
+    /// What is put somewhere must be called so.
+    fn check_name(target: &Target, new: Value) -> Result<Value, Fault> {
         let name = object::name(&new);
         if name.is_empty() && !target.resource.is_custom() {
             return Err(Fault::bad_request(format!(
@@ -56,18 +75,7 @@ impl Registry {
                 target.name
             )));
         }
-        let creates = match target.resource.row.rules {
-            Rules::BuiltIn(rules) => rules.create_on_update && target.subresource.is_none(),
-            Rules::Custom => false,
-        };
-        self.write(target, ask, creates, warnings, &|_, _| {
-            Ok(Made {
-                object: new.clone(),
-                is_tracked: false,
-                is_whole: true,
-            })
-        })
-        .await
+        Ok(new)
     }
 
     /// PATCH.
@@ -131,17 +139,33 @@ impl Registry {
         warnings: Vec<String>,
         make: &Maker<'_>,
     ) -> Result<Outcome, Fault> {
+        let mut said = Vec::new();
+        let written = self.write_or(target, ask, creates, &warnings, &mut said, make).await;
+        written.map_err(|fault| fault.with_warnings(said))
+    }
+
+    /// `said`: what there is to warn of, also where it fails.
+    async fn write_or(
+        &self,
+        target: &Target,
+        ask: &Ask,
+        creates: bool,
+        warnings: &[String],
+        said: &mut Vec<String>,
+        make: &Maker<'_>,
+    ) -> Result<Outcome, Fault> {
         let key = target.key();
         let mut tried = 0;
         loop {
-            let mut warnings = warnings.clone();
+            said.clear();
+            said.extend_from_slice(warnings);
             let live = self.live(target, &key)?;
             let Some((entry, old)) = live else {
                 if !creates {
                     return Err(target.not_found());
                 }
-                let made = make(None, &mut warnings)?;
-                match self.write_new(target, ask, made, warnings).await {
+                let made = make(None, said)?;
+                match self.write_new(target, ask, made, said).await {
                     Err(Refused::Fault(fault)) => return Err(fault),
                     Ok(outcome) => return Ok(outcome),
                     // Somebody has made it meanwhile: it is written over what is there now.
@@ -152,9 +176,9 @@ impl Registry {
                 }
                 continue;
             };
-            let made = make(Some(&old), &mut warnings)?;
+            let made = make(Some(&old), said)?;
             let wanted = object::revision(&made.object)?;
-            match self.write_over(target, ask, &entry, &old, made, &mut warnings).await {
+            match self.write_over(target, ask, &entry, &old, made, said).await {
                 Err(Refused::Fault(fault)) => return Err(fault),
                 Ok(outcome) => return Ok(outcome),
                 Err(Refused::Moved) => {
@@ -175,7 +199,7 @@ impl Registry {
         target: &Target,
         ask: &Ask,
         made: Made,
-        mut warnings: Vec<String>,
+        warnings: &mut Vec<String>,
     ) -> Result<Outcome, Refused> {
         if made.is_tracked {
             let uid = object::text(&made.object, "uid");
@@ -190,7 +214,7 @@ impl Registry {
             place(target, &mut object).map_err(Refused::Fault)?;
             self.stamp_applied(target, &mut object);
             let name = target.name.clone();
-            return self.finish_create(target, ask, object, &mut warnings, &name, "").await;
+            return self.finish_create(target, ask, object, warnings, &name, "").await;
         }
         let mut object = made.object;
         object::meta_mut(&mut object).remove("resourceVersion");

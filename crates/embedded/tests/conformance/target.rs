@@ -81,7 +81,11 @@ impl Target {
 
 /// The embedded server in process, a new one for each program.
 pub fn embedded(controllers: bool) -> Target {
-    let mut options = usher_embedded::Options::default();
+    // Always the same names and addresses: none of them is by chance one that a case asks for.
+    let mut options = usher_embedded::Options {
+        seed: Some(0),
+        ..usher_embedded::Options::default()
+    };
     if !controllers {
         // The reference's API server cleans up after definitions by itself.
         options.controllers = usher_embedded::Controllers::none().with(usher_embedded::Controller::Definitions);

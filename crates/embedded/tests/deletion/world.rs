@@ -35,7 +35,7 @@ impl World {
         let clock = ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap());
         let options = Options {
             clock: Clock::Manual(clock),
-            seed,
+            seed: Some(seed),
             controllers,
             ..Options::default()
         };

@@ -56,7 +56,7 @@ impl World {
         let clock = ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap());
         let options = Options {
             clock: Clock::Manual(clock),
-            seed: 7,
+            seed: Some(7),
             ..Options::default()
         };
         Self {

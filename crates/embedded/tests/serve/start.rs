@@ -1,14 +1,15 @@
 //! Starting, stopping and starting again: addresses, folders, certificates.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
-use usher_embedded::{Cluster, ListenOptions};
+use usher_embedded::{Cluster, ListenOptions, Options};
 
 use super::raw::token;
 use super::{in_folder, in_memory, listening};
@@ -258,4 +259,44 @@ async fn who_asks_before_anybody_listens_is_told_the_address_once_somebody_does(
     assert_ne!(before, json!(listening.address().to_string()));
     assert_eq!(address().await, json!(listening.address().to_string()));
     cluster.stop().await;
+}
+
+/// What an earlier start has given, a later one never gives again: the garbage collector, and whoever else goes by uid, would
+/// take one object for the other.
+#[tokio::test]
+async fn e1_no_two_starts_give_the_same_uid_or_the_same_generated_name() {
+    for seed in [None, Some(7)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut uids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        for _ in 0..4 {
+            let options = Options {
+                seed,
+                ..in_folder(folder.path())
+            };
+            let cluster = Cluster::start(options).unwrap();
+            let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
+            for _ in 0..10 {
+                let map = serde_json::from_value(json!({"metadata": {"generateName": "gen-"}})).unwrap();
+                let made = maps.create(&PostParams::default(), &map).await.unwrap().metadata;
+                assert!(uids.insert(made.uid.unwrap()), "{seed:?}");
+                assert!(names.insert(made.name.unwrap()), "{seed:?}");
+            }
+            cluster.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_two_clusters_are_the_same_unless_they_are_asked_to_be() {
+    let identity = async |seed| {
+        let options = Options {
+            seed,
+            ..Options::default()
+        };
+        let client = Cluster::start(options).unwrap().client();
+        let namespaces: Api<Namespace> = Api::all(client);
+        namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap()
+    };
+    assert_ne!(identity(None).await, identity(None).await);
+    assert_eq!(identity(Some(1)).await, identity(Some(1)).await);
 }

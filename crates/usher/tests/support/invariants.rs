@@ -541,7 +541,10 @@ impl State<'_> {
         let (uid, name) = (claim.uid().unwrap(), claim.name_any());
         let before = self.pool_claims.remove(&uid);
         if gone {
-            let pool = self.pools.values().find(|pool| pool.pool_claim.as_ref() == Some(&uid));
+            // A pool that was never Held gives nothing to anybody (R26): a create that was under way when the last look was
+            // taken may still land, and the garbage collector takes it away.
+            let of_claim = |pool: &&Pool| pool.pool_claim.as_ref() == Some(&uid) && pool.held;
+            let pool = self.pools.values().find(of_claim);
             let holder = self.holders(&uid).next();
             let left = pool.map(|pool| &pool.name).or(holder.map(|holder| &holder.name));
             if let Some(left) = left.filter(|left| self.proof.gaps == 0 && !self.forced(left)) {

@@ -49,6 +49,8 @@ pub struct Ledger {
     slots: Vec<Slot>,
     /// Every revision that anybody was told of, and what it was.
     revisions: BTreeMap<u64, Fact>,
+    /// Whose a uid is, over all lives.
+    uids: BTreeMap<String, String>,
     /// The watch, over all lives.
     history: Vec<Seen>,
     /// What the watch has led to.
@@ -94,8 +96,12 @@ impl Ledger {
         self.told(fact)
     }
 
-    /// S5: no revision that anybody saw is used for something else.
+    /// S5: no revision that anybody saw is used for something else; nor is a uid.
     fn told(&mut self, fact: Fact) -> Result<(), String> {
+        let owner = self.uids.entry(fact.uid.clone()).or_insert_with(|| fact.name.clone());
+        if *owner != fact.name {
+            return Err(format!("one uid for two objects: {owner}, then {fact:?}"));
+        }
         self.newest = self.newest.max(fact.revision);
         match self.revisions.insert(fact.revision, fact.clone()) {
             Some(before) if before != fact => Err(format!("S5: revision used twice: {before:?}, then {fact:?}")),

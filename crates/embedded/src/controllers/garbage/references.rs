@@ -60,12 +60,15 @@ impl Garbage {
     pub(super) fn classify(&self, hand: &Hand, item: &Item) -> Result<References, Unclear> {
         let mut references = References::default();
         for owner in &item.meta.owner_references {
-            // A kind can stop being served before the dependents of its last objects were looked at.
-            if self.graph.is_gone(&owner.uid, &item.key) {
-                references.dangling.push(owner.clone());
-                continue;
-            }
-            let key = owner_key(hand, &item.key, owner)?;
+            let key = match owner_key(hand, &item.key, owner) {
+                Ok(key) => key,
+                // A kind can stop being served before the dependents of its last objects were looked at.
+                Err(_) if self.graph.is_gone(&owner.uid, &item.key) => {
+                    references.dangling.push(owner.clone());
+                    continue;
+                }
+                Err(unclear) => return Err(unclear),
+            };
             match hand.meta(&key) {
                 Some((meta, _)) if meta.uid == owner.uid => {
                     if State::of(&meta) == State::Foreground {
