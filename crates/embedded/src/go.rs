@@ -46,6 +46,45 @@ pub(crate) fn json_kind(value: &Value) -> &'static str {
     }
 }
 
+/// Why a body that is no object says nothing of its type.
+pub(crate) fn no_type(body: &Value) -> String {
+    format!(
+        "couldn't get version/kind; json parse error: {}",
+        not_a_type(json_kind(body))
+    )
+}
+
+/// What the JSON decoder says of something that is not an object with a type.
+pub(crate) fn not_a_type(kind: &str) -> String {
+    format!(
+        "json: cannot unmarshal {kind} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    )
+}
+
+/// What the decoder's sentence about a mistyped field is called where the change is not read as JSON, but converted.
+pub(crate) fn in_converter_words(why: &str) -> Option<String> {
+    let rest = why.strip_prefix("json: cannot unmarshal ")?;
+    let (given, rest) = rest.split_once(" into Go ")?;
+    let (_, wanted) = rest.rsplit_once(" of type ")?;
+    let (kind, name) = match given {
+        "array" => ("slice", "[]interface {}"),
+        "object" => ("map", "map[string]interface {}"),
+        "number" => ("int64", "int64"),
+        number if number.starts_with("number") => ("float64", "float64"),
+        other => (other, other),
+    };
+    Some(match wanted {
+        list if list.starts_with("[]") => format!("cannot restore slice from {kind}"),
+        map if map.starts_with("map[") => format!("cannot restore map from {kind}"),
+        "string" if kind == "int64" => format!("cannot convert {name} to string"),
+        number if kind == "float64" && number.contains("int") => format!("cannot convert {name} to {number}"),
+        "string" | "bool" | "int32" | "int64" | "uint32" | "uint64" | "float64" => {
+            format!("unrecognized type: {wanted}")
+        }
+        _ => format!("cannot restore struct from: {kind}"),
+    })
+}
+
 /// A value as Go source.
 pub(crate) fn syntax(value: &Value) -> String {
     match value {

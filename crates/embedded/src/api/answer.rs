@@ -17,6 +17,7 @@ use crate::api::body::ApiBody;
 use crate::api::negotiate::{Format, representation};
 use crate::api::watch::WatchLines;
 use crate::fault::Fault;
+use crate::store::{self, Revision};
 
 /// Smaller answers are not worth compressing (A7).
 const GZIP_FROM: usize = 128 * 1024;
@@ -121,6 +122,14 @@ impl Answer {
             warnings: fault.warnings.to_vec(),
             ..Self::value(fault.code, &fault.status(), format)
         }
+    }
+
+    /// An object as it is stored, with its revision.
+    pub(crate) fn stored(code: u16, value: &store::Value, revision: Revision, format: Format) -> Self {
+        let mut bytes = Vec::with_capacity(value.len() + 48);
+        value.write_to(&mut bytes, revision);
+        bytes.push(b'\n');
+        Self::json(code, bytes, format)
     }
 
     pub(crate) fn into_response(self, parts: &Parts, audit_id: &str) -> Response<ApiBody> {

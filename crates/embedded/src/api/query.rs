@@ -162,10 +162,7 @@ impl Query {
         let unrecognized =
             |why: String| Fault::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
         if !body.is_object() && !body.is_null() {
-            return Err(unrecognized(format!(
-                "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-                crate::go::json_kind(&body)
-            )));
+            return Err(Fault::bad_request(crate::go::no_type(&body)));
         }
         for field in ["apiVersion", "kind"] {
             if let Some(wrong) = body.get(field).filter(|value| !value.is_string() && !value.is_null()) {

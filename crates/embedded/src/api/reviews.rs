@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::Server;
 use crate::caller::Caller;
 use crate::fault::{Fault, FieldError, Path};
-use crate::registry::ask::Target;
+use crate::registry::ask::{Ask, Target};
 use crate::registry::object;
 use crate::security::{Bound, Proven};
 use crate::store::Key;
@@ -15,7 +15,13 @@ const ALLOWED: &str = "this cluster has one user and no authorization: whatever 
 
 impl Server {
     /// The review with its `status`.
-    pub(super) fn review(&self, target: &Target, mut review: Value, caller: &Caller) -> Result<Value, Fault> {
+    pub(super) fn review(
+        &self,
+        target: &Target,
+        mut review: Value,
+        ask: &Ask,
+        caller: &Caller,
+    ) -> Result<Value, Fault> {
         let status = match &*target.resource.row.kind {
             "SelfSubjectReview" => json!({"userInfo": caller.info()}),
             "TokenReview" => self.token_status(&review),
@@ -29,6 +35,14 @@ impl Server {
                 json!({"allowed": true, "reason": ALLOWED})
             }
         };
+        match &*target.resource.row.kind {
+            "SelfSubjectReview" => {}
+            // The reference makes this answer anew.
+            "SelfSubjectRulesReview" => {
+                object::as_map(&mut review).insert("spec".to_owned(), json!({}));
+            }
+            _ => self.registry.track(target, ask, None, &mut review),
+        }
         let map = object::as_map(&mut review);
         map.insert("status".to_owned(), status);
         let meta = object::meta_mut(&mut review);
@@ -205,7 +219,8 @@ impl Server {
         map.insert("apiVersion".to_owned(), "authentication.k8s.io/v1".into());
         map.insert(
             "metadata".to_owned(),
-            json!({"name": target.name, "namespace": target.namespace, "creationTimestamp": object::time(now)}),
+            json!({"name": target.name, "namespace": target.namespace, "uid": object::text(&account, "uid"),
+                "creationTimestamp": object::time(now)}),
         );
         Ok(request)
     }

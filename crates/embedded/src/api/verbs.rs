@@ -22,9 +22,9 @@ use crate::caller::Caller;
 use crate::fault::{Fault, FieldError, Path, Subject};
 use crate::registry::ask::{Ask, Outcome, Parsed, Target};
 use crate::registry::read::Listed;
+use crate::registry::row::Columns;
 use crate::registry::{Patch, Registry, object};
 use crate::schema::jsonpath;
-use crate::store::{self, Revision};
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -75,8 +75,8 @@ impl Call<'_> {
         match (&self.parts.method, target.subresource.as_deref()) {
             (&Method::GET, None) if self.place.is_watch => self.watch(target),
             (&Method::GET | &Method::HEAD, None | Some("status")) if !is_collection => self.get(target),
-            (&Method::GET | &Method::HEAD, None) if self.query.is_watch() => self.watch(target),
-            (&Method::GET | &Method::HEAD, None) => self.list(target),
+            (&Method::GET, None) if self.query.is_watch() => self.watch(target),
+            (&Method::GET, None) => self.list(target),
             (&Method::POST, None) if is_collection => self.create(target, body).await,
             (&Method::PUT, None | Some("status" | "finalize")) if !is_collection => self.replace(target, body).await,
             (&Method::PATCH, None | Some("status")) if !is_collection => self.patch(target, body).await,
@@ -89,8 +89,9 @@ impl Call<'_> {
                 Ok(Answer::nothing(204))
             }
             (&Method::GET, Some("scale")) => {
+                let asked = self.representation(true)?;
                 let scale = self.registry().get_scale(target)?;
-                Ok(Answer::value(200, &scale, self.representation(false)?.format))
+                self.shaped(200, &crate::kinds::scale_columns(), scale, asked)
             }
             (&Method::PUT, Some("scale")) => {
                 self.check_readable(false)?;
@@ -198,16 +199,16 @@ impl Call<'_> {
         let asked = self.representation(true)?;
         let entry = self.registry().get(target, self.query.get("resourceVersion"))?;
         if asked.shape == Shape::Object && Registry::is_plain(&target.resource, &target.version.name, entry.revision) {
-            return Ok(spliced(200, &entry.value, entry.revision, asked.format));
+            return Ok(Answer::stored(200, &entry.value, entry.revision, asked.format));
         }
         let object = self
             .registry()
             .present(&target.resource, &target.version.name, &entry.value, entry.revision)?;
-        self.shaped(200, target, object, asked)
+        self.shaped(200, &target.version.columns, object, asked)
     }
 
     /// One object in the shape asked for.
-    fn shaped(&self, code: u16, target: &Target, object: Value, asked: Representation) -> Result<Answer, Fault> {
+    fn shaped(&self, code: u16, columns: &Columns, object: Value, asked: Representation) -> Result<Answer, Fault> {
         let value = match asked.shape {
             Shape::Object => object,
             Shape::Metadata(version) => table::partial(object, version),
@@ -218,7 +219,7 @@ impl Call<'_> {
                     definitions: true,
                     now: self.registry().clock.now(),
                 };
-                table::table_of_one(&target.version.columns, object, wanted, &|object, path| {
+                table::table_of_one(columns, object, wanted, &|object, path| {
                     jsonpath::evaluate(object, path)
                 })
             }
@@ -275,7 +276,8 @@ impl Call<'_> {
         let mut bytes = Vec::with_capacity(sizes + 256);
         let mut metadata = json!({"resourceVersion": listed.revision.to_string()});
         let map = object::as_map(&mut metadata);
-        if !listed.token.is_empty() {
+        // Lists of custom resources say so even where nothing follows.
+        if !listed.token.is_empty() || target.resource.is_custom() {
             map.insert("continue".to_owned(), listed.token.clone().into());
         }
         if let Some(remaining) = listed.remaining {
@@ -373,10 +375,9 @@ impl Call<'_> {
         Ok(Ask {
             caller: self.caller.clone(),
             dry_run: self.query.dry_run(options)?,
-            manager: manager.to_owned(),
             validation: self.query.validation(options)?,
             options: self.query.options(options),
-            is_admitted: false,
+            ..Ask::internal(manager)
         })
     }
 
@@ -394,7 +395,7 @@ impl Call<'_> {
             Err(fault) => return Err(fault.with_warnings(warnings)),
         };
         if target.resource.row.verbs == ["create"] {
-            let reviewed = self.server.review(target, object, &self.caller)?;
+            let reviewed = self.server.review(target, object, &ask, &self.caller)?;
             return Ok(Answer::value(201, &reviewed, self.representation(false)?.format).with_warnings(warnings));
         }
         let outcome = self.registry().create(target, &ask, object, warnings).await?;
@@ -499,7 +500,9 @@ impl Call<'_> {
         if value.get("kind").and_then(Value::as_str) == Some("Status") {
             return Ok(Answer::value(200, &value, asked.format).with_warnings(warnings));
         }
-        Ok(self.shaped(200, target, value, asked)?.with_warnings(warnings))
+        Ok(self
+            .shaped(200, &target.version.columns, value, asked)?
+            .with_warnings(warnings))
     }
 
     async fn delete_collection<B>(&self, target: &Target, body: B) -> Result<Answer, Fault>
@@ -585,10 +588,10 @@ impl Call<'_> {
             && asked.shape == Shape::Object
             && Registry::is_plain(&target.resource, &target.version.name, *revision)
         {
-            return Ok(spliced(code, value, *revision, asked.format).with_warnings(warnings));
+            return Ok(Answer::stored(code, value, *revision, asked.format).with_warnings(warnings));
         }
         Ok(self
-            .shaped(code, target, outcome.object, asked)?
+            .shaped(code, &target.version.columns, outcome.object, asked)?
             .with_warnings(warnings))
     }
 
@@ -596,12 +599,4 @@ impl Call<'_> {
         let format: Format = self.representation(false)?.format;
         Ok(Answer::value(code, &outcome.object, format).with_warnings(outcome.warnings))
     }
-}
-
-/// An object as it is stored, with its revision.
-fn spliced(code: u16, value: &store::Value, revision: Revision, format: Format) -> Answer {
-    let mut bytes = Vec::with_capacity(value.len() + 48);
-    value.write_to(&mut bytes, revision);
-    bytes.push(b'\n');
-    Answer::json(code, bytes, format)
 }

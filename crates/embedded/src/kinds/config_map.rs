@@ -43,7 +43,7 @@ fn check(object: &Value) -> Vec<FieldError> {
         bytes += decoded_len(value);
     }
     if bytes > MOST_BYTES {
-        errors.push(FieldError::too_long(&Path::new(""), MOST_BYTES));
+        errors.push(FieldError::too_long(&Path::new("[]"), MOST_BYTES));
     }
     errors
 }

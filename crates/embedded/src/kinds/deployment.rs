@@ -22,6 +22,8 @@ pub static RULES: BuiltIn = BuiltIn {
     check_update: keeps_selector,
     check_status,
     warn: |deployment, old| workload_warnings(deployment, old),
+    generation_counts: "annotations",
+    status_leaves: "labels",
     ..BuiltIn::PLAIN
 };
 

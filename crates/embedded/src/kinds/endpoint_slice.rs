@@ -20,6 +20,7 @@ pub static RULES: BuiltIn = BuiltIn {
     default,
     check,
     check_update,
+    generation_counts: "labels",
     ..BuiltIn::PLAIN
 };
 

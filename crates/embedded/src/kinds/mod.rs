@@ -72,7 +72,15 @@ pub use definitions::{definition, names as definition_names};
 pub(crate) fn definition_of(group: &str, version: &str, kind: &str) -> Option<std::sync::Arc<crate::schema::Schema>> {
     definition(&crate::api::openapi::definitions::name(group, version, kind))
 }
+/// How a scale is shown in a table.
+pub(crate) fn scale_columns() -> crate::registry::row::Columns {
+    use crate::registry::row::Columns;
+    match print::columns("autoscaling", "Scale") {
+        Some((columns, cells)) => Columns::BuiltIn { columns, cells },
+        None => Columns::Custom(std::sync::Arc::default()),
+    }
+}
 pub use pod::quality;
 pub(crate) use priority_class::SYSTEM as SYSTEM_CLASSES;
-pub use table::{alias_of, rows};
+pub use table::{alias_of, is_known, rows};
 pub(crate) use views::{answers_deleted_object, from_storage, has_subresource, stored_as, to_storage};

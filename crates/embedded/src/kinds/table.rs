@@ -382,6 +382,30 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
+/// Kinds that the reference has and we do not: to know their names is enough to say that something is one of them.
+const ABSENT: [(&str, &str); 12] = [
+    ("apps/v1", "DaemonSet"),
+    ("batch/v1", "Job"),
+    ("batch/v1", "CronJob"),
+    ("autoscaling/v1", "HorizontalPodAutoscaler"),
+    ("v1", "Binding"),
+    ("v1", "ComponentStatus"),
+    ("v1", "LimitRange"),
+    ("v1", "PodTemplate"),
+    ("v1", "ReplicationController"),
+    ("v1", "ResourceQuota"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("policy/v1", "Eviction"),
+];
+
+/// Whether there is such a kind, here or in the reference.
+#[must_use]
+pub fn is_known(api_version: &str, kind: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let is = |line: &Line| line.group == group && line.version == version && line.kind == kind;
+    LINES.iter().any(is) || ABSENT.contains(&(api_version, kind))
+}
+
 /// Where a kind is kept, if not under its own name: events.k8s.io/v1 Events are core/v1 Events seen differently (see
 /// [`super::events`]). `(group, plural)` in, `(group, plural)` of the row that stores out.
 #[must_use]

@@ -92,6 +92,8 @@ pub struct Ask {
     pub options: Value,
     /// Part of something that webhooks were asked about as a whole.
     pub is_admitted: bool,
+    /// Nobody comes to own what it changes.
+    pub is_untracked: bool,
 }
 
 impl Ask {
@@ -105,6 +107,7 @@ impl Ask {
             validation: FieldValidation::Ignore,
             options: Value::Null,
             is_admitted: false,
+            is_untracked: false,
         }
     }
 }

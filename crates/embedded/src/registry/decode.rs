@@ -14,18 +14,24 @@ impl Registry {
     /// The body as an object of the target's kind and version, defaults filled in.
     pub(crate) fn decode(target: &Target, body: Parsed, ask: &Ask, warnings: &mut Vec<String>) -> Result<Value, Fault> {
         check_type(target, &body)?;
-        let given = body
-            .value
-            .get("kind")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned();
+        let text = |field: &str| {
+            body.value
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (kind, api_version) = (text("kind"), text("apiVersion"));
         Self::decode_or(target, body, ask, warnings).map_err(|why| {
             let row = &target.resource.row;
-            let kind = if given.is_empty() { &*row.kind } else { &given };
+            let kind = if kind.is_empty() { &*row.kind } else { &kind };
+            let version = match api_version.rsplit('/').next() {
+                Some(version) if !version.is_empty() => version,
+                _ => &target.version.name,
+            };
             Fault::bad_request(format!(
                 "{kind} in version {} cannot be handled as a {}: {why}",
-                quote(&target.version.name),
+                quote(version),
                 row.kind
             ))
         })
@@ -103,15 +109,21 @@ fn report(findings: Vec<String>, ask: &Ask, warnings: &mut Vec<String>) -> Resul
 /// A body of another kind cannot become one of this.
 fn check_kind(target: &Target, body: &Value) -> Result<(), String> {
     let row = &target.resource.row;
-    let kind = body.get("kind").and_then(Value::as_str).unwrap_or_default();
-    if kind.is_empty() || kind == &*row.kind {
-        let given = body.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        if given.is_empty() || given == target.api_version() {
-            return Ok(());
-        }
+    let text = |field: &str| body.get(field).and_then(Value::as_str).unwrap_or_default();
+    let kind = if text("kind").is_empty() {
+        &*row.kind
+    } else {
+        text("kind")
+    };
+    let (given, expected) = (text("apiVersion"), target.api_version());
+    let given = if given.is_empty() { &expected } else { given };
+    if kind == &*row.kind && given == expected {
+        return Ok(());
+    }
+    if !kinds::is_known(given, kind) {
         return Err(format!(
-            "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-            quote(&row.kind),
+            "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
+            quote(kind),
             quote(given)
         ));
     }
@@ -119,20 +131,25 @@ fn check_kind(target: &Target, body: &Value) -> Result<(), String> {
         "" => "core",
         group => group.split('.').next().unwrap_or_default(),
     };
+    let version = given.rsplit('/').next().unwrap_or_default();
     Err(format!(
-        "converting ({}.{kind}) to ({group}.{}): unknown conversion",
-        target.version.name, row.kind
+        "converting ({version}.{kind}) to ({group}.{}): unknown conversion",
+        row.kind
     ))
 }
 
 /// Whether the body says which version it is of, and that it is the path's.
 fn check_type(target: &Target, parsed: &Parsed) -> Result<(), Fault> {
     let body = &parsed.value;
+    if body.is_null() && !target.resource.is_custom() {
+        return Ok(());
+    }
     let Some(map) = body.as_object() else {
-        let kind = &target.resource.row.kind;
         return Err(Fault::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct",
-            crate::go::json_kind(body)
+            "the object provided is unrecognized (must be of type {}): {} ({})",
+            target.resource.row.kind,
+            crate::go::no_type(body),
+            crate::api::body_summary(parsed.text.as_deref().unwrap_or_default())
         )));
     };
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -163,7 +180,7 @@ fn check_type(target: &Target, parsed: &Parsed) -> Result<(), Fault> {
             return Err(Fault::invalid(&subject, object::name(body), &[error]));
         }
     }
-    if !api_version.is_empty() && api_version != expected {
+    if target.resource.is_custom() && api_version != expected {
         return Err(Fault::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"
         )));
@@ -175,8 +192,11 @@ fn check_type(target: &Target, parsed: &Parsed) -> Result<(), Fault> {
 fn check_meta_types(object: &Value) -> Result<(), String> {
     match object.get("metadata") {
         None | Some(Value::Null) => Ok(()),
-        Some(Value::Object(meta)) => check_types(meta, &META_TYPES, ""),
-        Some(other) => Err(mistyped(other, "", "v1.ObjectMeta")),
+        Some(Value::Object(meta)) => check_types(meta, &META_TYPES, "ObjectMeta"),
+        Some(other) => Err(format!(
+            "json: cannot unmarshal {} into Go value of type v1.ObjectMeta",
+            crate::go::json_kind(other)
+        )),
     }
 }
 
@@ -240,9 +260,9 @@ const META_TYPES: [(&str, Holds); 15] = [
     ),
 ];
 
-fn mistyped(value: &Value, path: &str, wanted: &str) -> String {
+fn mistyped(value: &Value, field: &str, wanted: &str) -> String {
     format!(
-        "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata{path} of type {wanted}",
+        "json: cannot unmarshal {} into Go struct field {field} of type {wanted}",
         crate::go::json_kind(value)
     )
 }
@@ -272,7 +292,11 @@ fn check_types(map: &serde_json::Map<String, Value>, types: &[(&str, Holds)], pl
                 for item in items {
                     match item {
                         Value::Null => {}
-                        Value::Object(map) => check_types(map, types, &path)?,
+                        Value::Object(map) => {
+                            // Go names the struct, and the way to it from the outermost one.
+                            let holder = wanted.trim_start_matches("v1.");
+                            check_types(map, types, &format!("{holder}.{field}"))?;
+                        }
                         other => return wrong(other, wanted),
                     }
                 }

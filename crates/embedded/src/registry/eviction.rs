@@ -175,7 +175,12 @@ impl Registry {
                 object::meta_mut(&mut change).insert(field.to_owned(), wanted.clone().into());
             }
         }
-        let outcome = self.patch(&to_status, ask, &Patch::Merge(change)).await?;
+        // The reference writes this past whoever keeps the fields' owners.
+        let untracked = Ask {
+            is_untracked: true,
+            ..ask.clone()
+        };
+        let outcome = self.patch(&to_status, &untracked, &Patch::Merge(change)).await?;
         if options.resource_version.is_some() {
             options.resource_version = Some(object::text(&outcome.object, "resourceVersion").to_owned());
         }

@@ -26,6 +26,7 @@ pub mod row;
 mod scale;
 pub mod select;
 mod subresources;
+mod undecodable;
 mod update;
 pub(crate) mod watch;
 

@@ -9,7 +9,15 @@ use crate::registry::{Registry, object};
 
 impl Registry {
     /// Writes the new object's managedFields after a write that is not an apply.
-    pub(super) fn track(&self, target: &Target, ask: &Ask, old: Option<&Value>, new: &mut Value) {
+    pub(crate) fn track(&self, target: &Target, ask: &Ask, old: Option<&Value>, new: &mut Value) {
+        if ask.is_untracked {
+            let before = old.and_then(|old| object::meta(old).get("managedFields")).cloned();
+            object::meta_mut(new).insert(
+                "managedFields".to_owned(),
+                before.unwrap_or_else(|| Value::Array(Vec::new())),
+            );
+            return;
+        }
         let ignored = Ignored::by(target, new);
         ignored.with(|ignored| {
             fields::track(Track {

@@ -85,6 +85,10 @@ pub struct BuiltIn {
     pub fields: &'static [(&'static str, FieldText)],
     /// Whether `metadata.generation` is kept (kinds with a spec).
     pub has_generation: bool,
+    /// The part of metadata whose changes also count in the generation; empty: none.
+    pub generation_counts: &'static str,
+    /// The part of metadata that a write of the status leaves alone; empty: none.
+    pub status_leaves: &'static str,
     pub name: NameRule,
     /// Whether PUT may leave out resourceVersion.
     pub unconditional_update: bool,
@@ -109,6 +113,8 @@ impl BuiltIn {
         warn: |_, _| Vec::new(),
         fields: &[],
         has_generation: true,
+        generation_counts: "",
+        status_leaves: "",
         name: NameRule::Subdomain,
         unconditional_update: true,
         create_on_update: false,

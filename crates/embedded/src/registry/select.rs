@@ -64,10 +64,7 @@ impl LabelSelector {
     /// The query parameter `labelSelector`.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         let mut reader = Reader::new(text);
-        reader
-            .selector()
-            .map(Self)
-            .map_err(|why| Fault::bad_request(format!("unable to parse requirement: {why}")))
+        reader.selector().map(Self).map_err(Fault::bad_request)
     }
 
     /// A `LabelSelector` object: `matchLabels` and `matchExpressions`. `None` if it has a wrong shape; nothing selects nothing.
@@ -158,8 +155,17 @@ impl<'a> Reader<'a> {
         if self.peek() == Token::End {
             return Ok(all);
         }
+        if let other @ Token::Sign(sign) = self.peek()
+            && sign != "!"
+        {
+            return Err(format!(
+                "found '{}', expected: !, identifier, or 'end of string'",
+                other.text()
+            ));
+        }
         loop {
-            all.push(self.requirement()?);
+            let requirement = self.requirement();
+            all.push(requirement.map_err(|why| format!("unable to parse requirement: {why}"))?);
             match self.next() {
                 Token::End => break,
                 Token::Sign(",") => match self.peek() {
@@ -223,7 +229,7 @@ impl<'a> Reader<'a> {
         let value = self.value(key)?;
         value.parse().map_err(|_| {
             format!(
-                "values[0][{key}]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
+                "values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
                 quote(&value)
             )
         })

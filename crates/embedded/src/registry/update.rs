@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use crate::admission::{Operation, Review};
-use crate::fault::{Fault, FieldError, Path, Subject, quote};
+use crate::fault::{Fault, FieldError, Path, quote};
 use crate::fields;
 use crate::kinds::{self, metadata};
 use crate::registry::ask::{Ask, Outcome, Parsed, Target};
 use crate::registry::create::{check_metadata, place};
 use crate::registry::row::{NameRule, Rules};
+use crate::registry::undecodable::undecodable;
 use crate::registry::{Refused, Registry, TRIES, object};
-use crate::schema::metadata::{FIELDS, MANAGED_FIELDS, OWNER_FIELDS};
 use crate::store::{Change, Entry, Expect};
 
 /// What the reference says of a revision that is no longer the object's.
@@ -241,6 +241,9 @@ impl Registry {
         if made_whole && !uid.is_empty() && uid != object::text(old, "uid") {
             return Err(Refused::Fault(uid_conflict(target, uid, object::text(old, "uid"))));
         }
+        if target.is_status() {
+            leave_alone(target, &mut new, old);
+        }
         if !is_tracked {
             self.track(target, ask, Some(old), &mut new);
         }
@@ -342,7 +345,13 @@ impl Registry {
             }
         }
         let mut generation = object::generation(old);
-        if has_generation && !same_but(new, old, target.version.has_status) {
+        let counts = match target.resource.row.rules {
+            Rules::BuiltIn(rules) => rules.generation_counts,
+            Rules::Custom => "",
+        };
+        let has_moved =
+            !target.is_status() && !counts.is_empty() && object::meta(new).get(counts) != object::meta(old).get(counts);
+        if has_generation && (has_moved || !same_but(new, old, target.version.has_status)) {
             generation += 1;
         }
         let (old_meta, meta) = (object::meta(old), object::meta_mut(new));
@@ -431,50 +440,20 @@ fn check_applied(target: &Target, applied: &Value) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What a patch leads to is no object of the kind.
-fn undecodable(patch: &Patch, changed: &Value, why: &str) -> Fault {
-    let shown = match patch {
-        Patch::Strategic(body) => crate::go::plain(body),
-        _ => in_field_order(changed),
+/// What a write of the status does not change, it does not come to own either.
+fn leave_alone(target: &Target, new: &mut Value, old: &Value) {
+    let Rules::BuiltIn(rules) = target.resource.row.rules else {
+        return;
     };
-    let subject = Subject {
-        group: String::new(),
-        kind: String::new(),
-    };
-    Fault::invalid(&subject, "", &[FieldError::invalid(&Path::new("patch"), shown, why)])
-}
-
-/// An object's JSON with its metadata in the order in which the reference writes it.
-fn in_field_order(object: &Value) -> String {
-    /// The named fields first; `inner` writes what stands in one.
-    fn written(value: &Value, order: &[&str], inner: impl Fn(&str, &Value) -> String) -> String {
-        let Value::Object(map) = value else {
-            return value.to_string();
-        };
-        let known = order.iter().filter_map(|name| map.get_key_value(*name));
-        let others = map.iter().filter(|(name, _)| !order.contains(&name.as_str()));
-        let fields: Vec<String> = known
-            .chain(others)
-            .map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), inner(name, value)))
-            .collect();
-        format!("{{{}}}", fields.join(","))
+    let part = rules.status_leaves;
+    if part.is_empty() {
+        return;
     }
-    let entries = |value: &Value, order| {
-        let entries = value.as_array().map(Vec::as_slice).unwrap_or_default();
-        let entries: Vec<String> = entries
-            .iter()
-            .map(|entry| written(entry, order, |_, value| value.to_string()))
-            .collect();
-        format!("[{}]", entries.join(","))
+    let meta = object::meta_mut(new);
+    match object::meta(old).get(part) {
+        Some(before) => meta.insert(part.to_owned(), before.clone()),
+        None => meta.remove(part),
     };
-    written(object, &[], |field, value| match field {
-        "metadata" => written(value, &FIELDS, |field, value| match field {
-            "ownerReferences" => entries(value, &OWNER_FIELDS),
-            "managedFields" => entries(value, &MANAGED_FIELDS),
-            _ => value.to_string(),
-        }),
-        _ => value.to_string(),
-    })
 }
 
 /// A write of `/status` leaves the rest as it was.

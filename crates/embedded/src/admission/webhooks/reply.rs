@@ -32,7 +32,8 @@ pub(super) fn read(status: StatusCode, content_type: &str, body: &[u8]) -> Resul
         Ok(_) | Err(_) => "string",
     };
     Err(format!(
-        "couldn't get version/kind; json parse error: json: cannot unmarshal {is} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+        "couldn't get version/kind; json parse error: {}",
+        crate::go::not_a_type(is)
     ))
 }
 
