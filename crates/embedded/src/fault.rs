@@ -300,11 +300,27 @@ pub struct Fault {
     /// For the header `Retry-After`, and in `details`.
     pub retry_after_seconds: Option<u32>,
     /// `metadata.continue`: how to go on with a list whose snapshot is gone.
-    pub next: Option<String>,
+    pub next: Option<Box<str>>,
     /// Said as plain text: the path names nothing of Kubernetes.
     pub is_plain: bool,
     /// For headers `Warning`: what was noticed before it failed.
-    pub warnings: Box<[String]>,
+    pub warnings: Noticed,
+}
+
+/// See [`Fault::warnings`]. One word long, since most have none and every result carries it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Noticed(Option<Box<Noted>>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Noted {
+    all: Vec<String>,
+}
+
+impl Noticed {
+    #[must_use]
+    pub fn all(&self) -> &[String] {
+        self.0.as_ref().map(|noted| noted.all.as_slice()).unwrap_or_default()
+    }
 }
 
 impl Fault {
@@ -318,15 +334,15 @@ impl Fault {
             retry_after_seconds: None,
             next: None,
             is_plain: false,
-            warnings: Box::default(),
+            warnings: Noticed::default(),
         }
     }
 
     /// With what was noticed before; what it has itself came later.
     #[must_use]
     pub fn with_warnings(mut self, mut earlier: Vec<String>) -> Self {
-        earlier.extend(self.warnings);
-        self.warnings = earlier.into();
+        earlier.extend_from_slice(self.warnings.all());
+        self.warnings = Noticed((!earlier.is_empty()).then(|| Box::new(Noted { all: earlier })));
         self
     }
 

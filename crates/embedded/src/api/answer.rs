@@ -119,7 +119,7 @@ impl Answer {
         let format = representation(headers, false, false).map_or(Format::Json, |asked| asked.format);
         Self {
             retry_after: fault.retry_after_seconds,
-            warnings: fault.warnings.to_vec(),
+            warnings: fault.warnings.all().to_vec(),
             ..Self::value(fault.code, &fault.status(), format)
         }
     }

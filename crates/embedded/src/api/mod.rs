@@ -8,6 +8,7 @@ mod answer;
 mod body;
 pub mod discovery;
 mod documents;
+mod lists;
 mod negotiate;
 pub mod openapi;
 mod protobuf;

@@ -11,7 +11,8 @@ use crate::registry::object;
 use crate::security::{Bound, Proven};
 use crate::store::Key;
 
-const ALLOWED: &str = "this cluster has one user and no authorization: whatever is authenticated is allowed";
+/// What is asked of a service account's `token`.
+const TOKEN_REQUEST: (&str, &str) = ("authentication.k8s.io/v1", "TokenRequest");
 
 impl Server {
     /// The review with its `status`.
@@ -32,7 +33,7 @@ impl Server {
             }),
             kind => {
                 check_access(target, kind, &review)?;
-                json!({"allowed": true, "reason": ALLOWED})
+                json!({"allowed": true})
             }
         };
         match &*target.resource.row.kind {
@@ -50,6 +51,27 @@ impl Server {
             meta.insert("creationTimestamp".to_owned(), object::time(self.registry.clock.now()));
         }
         Ok(review)
+    }
+
+    /// Whose the fields of a request for a token are: of who asks.
+    fn asked_fields(&self, ask: &Ask, request: &Value) -> Value {
+        let (api_version, kind) = TOKEN_REQUEST;
+        let (group, version) = api_version.split_once('/').unwrap_or_default();
+        let Some(schema) = crate::kinds::definition_of(group, version, kind) else {
+            return Value::Null;
+        };
+        let mut asked = json!({"metadata": {}, "spec": request.get("spec").cloned().unwrap_or_default()});
+        crate::fields::track(crate::fields::Track {
+            old: None,
+            new: &mut asked,
+            schema: &schema,
+            manager: &ask.manager,
+            subresource: "token",
+            api_version,
+            now: self.registry.clock.now(),
+            ignored: &[],
+        });
+        object::meta(&asked).get("managedFields").cloned().unwrap_or_default()
     }
 
     fn token_status(&self, review: &Value) -> Value {
@@ -172,7 +194,7 @@ impl Server {
     }
 
     /// POST of `serviceaccounts/NAME/token`.
-    pub(super) fn token(&self, target: &Target, mut request: Value) -> Result<Value, Fault> {
+    pub(super) fn token(&self, target: &Target, ask: &Ask, mut request: Value) -> Result<Value, Fault> {
         /// What the reference gives when nothing is asked, and the least that it gives.
         const DEFAULT_SECONDS: i64 = 3_600;
         const LEAST_SECONDS: i64 = 600;
@@ -199,15 +221,21 @@ impl Server {
             .flatten()
             .filter_map(|audience| audience.as_str().map(str::to_owned))
             .collect();
+        object::set_at(&mut request, "spec.expirationSeconds", seconds.into());
+        let managed = self.asked_fields(ask, &request);
         let bound = match object::at(&request, "spec.boundObjectRef").filter(|bound| !bound.is_null()) {
             Some(reference) => self.bound(target, reference)?,
             None => Vec::new(),
         };
-        let issued = self
-            .security
-            .issue(&account, audiences, seconds, &bound, self.registry.clock.now())?;
+        let issued = self.security.issue(
+            &account,
+            audiences,
+            seconds,
+            &bound,
+            self.registry.clock.now(),
+            self.registry.dice.uid(),
+        )?;
         let now = self.registry.clock.now();
-        object::set_at(&mut request, "spec.expirationSeconds", seconds.into());
         object::set_at(&mut request, "spec.audiences", json!(issued.audiences));
         object::set_at(
             &mut request,
@@ -215,12 +243,12 @@ impl Server {
             json!({"token": issued.token, "expirationTimestamp": object::time(issued.expires)}),
         );
         let map = object::as_map(&mut request);
-        map.insert("kind".to_owned(), "TokenRequest".into());
-        map.insert("apiVersion".to_owned(), "authentication.k8s.io/v1".into());
+        map.insert("kind".to_owned(), TOKEN_REQUEST.1.into());
+        map.insert("apiVersion".to_owned(), TOKEN_REQUEST.0.into());
         map.insert(
             "metadata".to_owned(),
             json!({"name": target.name, "namespace": target.namespace, "uid": object::text(&account, "uid"),
-                "creationTimestamp": object::time(now)}),
+                "creationTimestamp": object::time(now), "managedFields": managed}),
         );
         Ok(request)
     }

@@ -21,7 +21,6 @@ use crate::api::{Server, documents};
 use crate::caller::Caller;
 use crate::fault::{Fault, FieldError, Path, Subject};
 use crate::registry::ask::{Ask, Outcome, Parsed, Target};
-use crate::registry::read::Listed;
 use crate::registry::row::Columns;
 use crate::registry::{Patch, Registry, object};
 use crate::schema::jsonpath;
@@ -41,7 +40,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn registry(&self) -> &Arc<Registry> {
+    pub(super) fn registry(&self) -> &Arc<Registry> {
         &self.server.registry
     }
 
@@ -266,58 +265,6 @@ impl Call<'_> {
                 Ok(Answer::value(200, &value, asked.format))
             }
         }
-    }
-
-    /// A list, each object copied once from where it is stored. Items of built-in kinds do not repeat their type, as the
-    /// reference's do not.
-    fn list_bytes(&self, target: &Target, listed: &Listed) -> Result<Vec<u8>, Fault> {
-        let row = &target.resource.row;
-        let sizes: usize = listed.entries.iter().map(|entry| entry.value.len() + 40).sum();
-        let mut bytes = Vec::with_capacity(sizes + 256);
-        let mut metadata = json!({"resourceVersion": listed.revision.to_string()});
-        let map = object::as_map(&mut metadata);
-        // Lists of custom resources say so even where nothing follows.
-        if !listed.token.is_empty() || target.resource.is_custom() {
-            map.insert("continue".to_owned(), listed.token.clone().into());
-        }
-        if let Some(remaining) = listed.remaining {
-            map.insert("remainingItemCount".to_owned(), remaining.into());
-        }
-        let head = format!(
-            r#"{{"kind":{},"apiVersion":{},"metadata":{metadata},"items":["#,
-            json!(&*row.list_kind),
-            json!(target.api_version()),
-        );
-        bytes.extend_from_slice(head.as_bytes());
-        let skip = if target.resource.is_custom() {
-            0
-        } else {
-            object::type_length(&target.api_version(), &row.kind)
-        };
-        for (index, entry) in listed.entries.iter().enumerate() {
-            if index > 0 {
-                bytes.push(b',');
-            }
-            if Registry::is_plain(&target.resource, &target.version.name, entry.revision) {
-                let start = bytes.len();
-                entry.value.write_from(skip, &mut bytes, entry.revision);
-                if skip > 0 {
-                    debug_assert_eq!(bytes.get(start), Some(&b'{'));
-                }
-            } else {
-                let mut object =
-                    self.registry()
-                        .present(&target.resource, &target.version.name, &entry.value, entry.revision)?;
-                if skip > 0 {
-                    let map = object::as_map(&mut object);
-                    map.remove("apiVersion");
-                    map.remove("kind");
-                }
-                bytes.extend_from_slice(object.to_string().as_bytes());
-            }
-        }
-        bytes.extend_from_slice(b"]}\n");
-        Ok(bytes)
     }
 
     fn watch(&self, target: &Target) -> Result<Answer, Fault> {
@@ -567,7 +514,7 @@ impl Call<'_> {
         let format = self.representation(false)?.format;
         let mut warnings = Vec::new();
         let value = match subresource {
-            "token" => self.server.token(target, body),
+            "token" => self.server.token(target, ask, body),
             "binding" => self.registry().bind(target, ask, body, &mut warnings).await,
             "eviction" => self.registry().evict(target, ask, body, &mut warnings).await,
             _ => Err(self.not_allowed()),

@@ -215,7 +215,9 @@ impl Registry {
             (ReadError::Compacted { .. }, Some(key)) => {
                 let mut fault = Fault::expired(TOO_OLD);
                 let start = key.as_str().to_owned();
-                fault.next = encode_token(&Continue { rv: -1, start }).ok();
+                fault.next = encode_token(&Continue { rv: -1, start })
+                    .ok()
+                    .map(String::into_boxed_str);
                 fault
             }
             (ReadError::Compacted { .. }, None) => {

@@ -59,7 +59,9 @@ fn x2_a_service_accounts_token_names_it_until_it_ends_and_for_its_audience_only(
         name: "p".to_owned(),
         uid: "u-2".to_owned(),
     };
-    let issued = security.issue(&account(), Vec::new(), 600, &[bound], now()).unwrap();
+    let issued = security
+        .issue(&account(), Vec::new(), 600, &[bound], now(), "id".to_owned())
+        .unwrap();
     let Proven { caller, audiences, .. } = security.token_caller(&issued.token, &[], later(599)).unwrap();
     assert_eq!(caller.name, "system:serviceaccount:team:bot");
     assert_eq!(caller.groups.first().unwrap(), "system:serviceaccounts");
@@ -71,7 +73,7 @@ fn x2_a_service_accounts_token_names_it_until_it_ends_and_for_its_audience_only(
     );
     assert!(security.token_caller(&issued.token, &["other"], now()).is_err());
     let other = security
-        .issue(&account(), vec!["other".to_owned()], 600, &[], now())
+        .issue(&account(), vec!["other".to_owned()], 600, &[], now(), "id".to_owned())
         .unwrap();
     assert!(
         security.token_caller(&other.token, &[], now()).is_err(),
@@ -83,9 +85,13 @@ fn x2_a_service_accounts_token_names_it_until_it_ends_and_for_its_audience_only(
 #[test]
 fn x2_a_token_that_was_changed_or_signed_by_another_is_none() {
     let security = security();
-    let issued = security.issue(&account(), Vec::new(), 600, &[], now()).unwrap();
+    let issued = security
+        .issue(&account(), Vec::new(), 600, &[], now(), "id".to_owned())
+        .unwrap();
     let stranger = Security::new(Secrets::new("t", b"another key"));
-    let foreign = stranger.issue(&account(), Vec::new(), 600, &[], now()).unwrap();
+    let foreign = stranger
+        .issue(&account(), Vec::new(), 600, &[], now(), "id".to_owned())
+        .unwrap();
     assert!(security.token_caller(&foreign.token, &[], now()).is_err());
     let (head, rest) = issued.token.split_once('.').unwrap();
     let (body, signature) = rest.split_once('.').unwrap();

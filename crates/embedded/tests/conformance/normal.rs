@@ -15,6 +15,8 @@ pub struct Normaliser {
     case: String,
     seen: HashMap<(&'static str, String), usize>,
     counts: HashMap<&'static str, usize>,
+    /// What the case asks the server to complete to names.
+    bases: Vec<String>,
     /// Names the server completed, with what is shown for them.
     generated: Vec<(String, String)>,
 }
@@ -30,6 +32,7 @@ static ADDRESS: LazyLock<Regex> = LazyLock::new(|| regex(r"\b\d{1,3}\.\d{1,3}\.\
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| regex(r#"(^|[ ("])(\d+)\b"#));
 static OPENAPI_HASH: LazyLock<Regex> = LazyLock::new(|| regex(r"\bhash=[0-9A-Fa-f]+"));
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| regex(r"\bkube-api-access-[a-z0-9]{5}\b"));
+static GENERATE_NAME: LazyLock<Regex> = LazyLock::new(|| regex(r#"generateName:? "?([^\s",}]+)"#));
 static AGE: LazyLock<Regex> = LazyLock::new(|| regex(r"^(\d+[smhdy])+$"));
 static AGO: LazyLock<Regex> = LazyLock::new(|| regex(r"\((\d+[smhdy])+ ago\)"));
 static JWT: LazyLock<Regex> = LazyLock::new(|| regex(r"^eyJ[\w-]+\.[\w-]+\.[\w-]+$"));
@@ -39,6 +42,10 @@ impl Normaliser {
         Self {
             namespace: namespace.to_owned(),
             case: case.to_owned(),
+            bases: GENERATE_NAME
+                .captures_iter(case)
+                .map(|found| found[1].to_owned())
+                .collect(),
             seen: HashMap::new(),
             counts: HashMap::new(),
             generated: Vec::new(),
@@ -56,6 +63,7 @@ impl Normaliser {
             .generated
             .iter()
             .fold(text, |text, (name, shown)| text.replace(name, shown));
+        let text = self.completed(text);
         let text = UID.replace_all(&text, |found: &Captures| match &found[0] {
             written if self.case.contains(written) => written.to_owned(),
             given => self.ordinal("uid", given),
@@ -80,11 +88,27 @@ impl Normaliser {
             if &found[2] == "0" {
                 return found[0].to_owned();
             }
-            let known = self.seen.get(&("rv", found[2].to_owned()));
+            // How far the server has come is by chance what somebody was told before.
+            let is_current = text[..found.get(2).map_or(0, |number| number.start())].ends_with("current: ");
+            let known = self.seen.get(&("rv", found[2].to_owned())).filter(|_| !is_current);
             let shown = known.map_or("<rv>".to_owned(), |ordinal| format!("<rv-{ordinal}>"));
             format!("{}{shown}", &found[1])
         });
         versions.into_owned()
+    }
+
+    /// Names that the server completed and then refused: nobody shows them with their `generateName`.
+    fn completed(&mut self, text: String) -> String {
+        self.bases.clone().into_iter().fold(text, |text, base| {
+            let name = regex(&format!(
+                "{}([bcdfghjklmnpqrstvwxz2456789]{{5}})\\b",
+                regex::escape(&base)
+            ));
+            let shown = name.replace_all(&text, |found: &Captures| {
+                format!("{base}{}", self.ordinal("suffix", &found[0]))
+            });
+            shown.into_owned()
+        })
     }
 
     fn ordinal(&mut self, what: &'static str, value: &str) -> String {
@@ -274,6 +298,14 @@ mod tests {
         let object = json!({"metadata": {"resourceVersion": "71"}});
         let message = json!({"message": format!("ResourceVersion in precondition: 71, meta: 90; {UID_A} in c123")});
         let got = normal("", &[object, message, json!({"message": "at most 71 characters"})]);
+        let current = normal(
+            "",
+            &[
+                json!({"metadata": {"resourceVersion": "71"}}),
+                json!({"message": "Too large resource version: 99, current: 71"}),
+            ],
+        );
+        assert_eq!(current[1]["message"], "Too large resource version: <rv>, current: <rv>");
         assert_eq!(
             got[1]["message"],
             "ResourceVersion in precondition: <rv-1>, meta: <rv>; <uid-1> in $ns"
@@ -317,6 +349,11 @@ mod tests {
         let object = json!({"metadata": {"generateName": "a-", "name": "a-x2x4x"}});
         let got = normal("", &[object, json!({"message": "a-x2x4x is gone"})]);
         assert_eq!(got[0]["metadata"]["name"], "a-<suffix-1>");
+        let refused = normal(
+            "POST\n  metadata: {generateName: w-}\n",
+            &[json!({"message": "w-x2x4x is wrong"})],
+        );
+        assert_eq!(refused[0]["message"], "w-<suffix-1> is wrong");
         assert_eq!(got[1]["message"], "a-<suffix-1> is gone");
     }
 

@@ -9,6 +9,7 @@ mod place;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
@@ -79,6 +80,15 @@ impl Args {
         Ok(Storage::Folder { path, durability })
     }
 
+    /// What is true of the objects when nobody waited for them.
+    fn last_words(&self) -> &'static str {
+        match (self.memory, self.durability) {
+            (true, _) => "what was in memory is gone",
+            (false, Durability::Fsync) => "what was acknowledged is on disk",
+            (false, Durability::Relaxed) => "what was acknowledged more than a moment ago is on disk",
+        }
+    }
+
     fn options(&self) -> Result<Options, Failed> {
         Ok(Options {
             storage: self.storage()?,
@@ -96,8 +106,12 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed
         .into());
     }
     crate::operator::start_logging(false, "warn");
-    let stop = stop_on_signals()?;
+    let in_memory = Arc::new(OnceLock::new());
+    let stop = stop_on_signals(args.last_words(), in_memory.clone())?;
     let cluster = Cluster::start(args.options()?)?;
+    if args.memory {
+        let _ = in_memory.set(cluster.folder()?.to_owned());
+    }
     let outcome = serve(&cluster, args, stop).await;
     cluster.stop().await;
     outcome?;
@@ -187,7 +201,11 @@ fn kinds() -> Result<Vec<String>, Failed> {
 }
 
 /// Turns true at the first SIGTERM, SIGHUP or Ctrl-C; a second one ends the process.
-fn stop_on_signals() -> Result<watch::Receiver<bool>, Failed> {
+/// `in_memory`: a folder that must not outlive us, once there is one.
+fn stop_on_signals(
+    last_words: &'static str,
+    in_memory: Arc<OnceLock<PathBuf>>,
+) -> Result<watch::Receiver<bool>, Failed> {
     let (stop, stopped) = watch::channel(false);
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -200,7 +218,10 @@ fn stop_on_signals() -> Result<watch::Receiver<bool>, Failed> {
                 _ = hangup.recv() => {}
             }
             if stop.send_replace(true) {
-                eprintln!("usher: stopped at once; what was acknowledged is on disk");
+                if let Some(folder) = in_memory.get() {
+                    let _ = std::fs::remove_dir_all(folder);
+                }
+                eprintln!("usher: stopped at once; {last_words}");
                 std::process::exit(130);
             }
             // The terminal may be gone.

@@ -14,14 +14,18 @@ const LIMIT: u64 = 10_000_000;
 /// The largest request: what has no bound can be as large.
 const REQUEST_BYTES: u64 = 3 * 1024 * 1024;
 
-/// A warning about a rule whose estimate is over the limit. `times`: how often it runs at most.
-pub(super) fn warning(
-    schema: &Schema,
-    resource: bool,
-    program: &Program,
-    times: Option<u64>,
-    path: &Path,
-) -> Option<String> {
+/// The reference's limit for all rules of a schema together.
+const TOTAL_LIMIT: u64 = 100_000_000;
+
+/// What an expression may cost at most, and which bounds would tell that it costs less.
+#[derive(Debug)]
+pub(super) struct Estimated {
+    pub(super) total: u64,
+    missing: Vec<String>,
+}
+
+/// `times`: how often it runs at most.
+pub(super) fn estimate(schema: &Schema, program: &Program, times: Option<u64>) -> Estimated {
     let mut estimate = Estimate {
         names: vec![
             ("self".to_owned(), Known::of(schema, "self".to_owned())),
@@ -29,32 +33,48 @@ pub(super) fn warning(
         ],
         missing: Vec::new(),
     };
-    let _ = resource;
     let (cost, _) = estimate.cost(&program.expression);
     let total = cost.saturating_mul(times.unwrap_or_else(|| REQUEST_BYTES / (least_size(schema) + 1)));
-    if total <= LIMIT {
-        return None;
-    }
     let mut missing = estimate.missing;
     if times.is_none() {
         missing.push("maxItems or maxProperties of the lists and maps around it".to_owned());
     }
     missing.sort_unstable();
     missing.dedup();
-    let missing = if missing.is_empty() {
-        String::new()
-    } else {
-        format!("; missing: {}", missing.join(", "))
-    };
-    let factor = total / LIMIT;
-    let factor = if factor > 100 {
-        "more than 100x".to_owned()
-    } else {
-        format!("about {}x", factor.max(1))
-    };
+    Estimated { total, missing }
+}
+
+impl Estimated {
+    /// A warning if the estimate is over the limit; `what` is `rule` or `messageExpression`.
+    pub(super) fn warning(&self, what: &str, path: &Path) -> Option<String> {
+        let factor = factor(self.total, LIMIT)?;
+        let missing = if self.missing.is_empty() {
+            String::new()
+        } else {
+            format!("; missing: {}", self.missing.join(", "))
+        };
+        Some(format!(
+            "{}: estimated {what} cost exceeds the budget of Kubernetes by a factor of {factor}{missing}",
+            path.field(what)
+        ))
+    }
+}
+
+/// A warning about all rules of a schema together.
+pub(super) fn total_warning(total: u64, path: &Path) -> Option<String> {
+    let factor = factor(total, TOTAL_LIMIT)?;
     Some(format!(
-        "{path}: estimated rule cost exceeds the budget of Kubernetes by a factor of {factor}{missing}"
+        "{path}: estimated rule cost total for the entire schema exceeds the budget of Kubernetes by a factor of {factor}"
     ))
+}
+
+/// By how much a cost is over a limit, if it is.
+fn factor(total: u64, limit: u64) -> Option<String> {
+    match total / limit {
+        _ if total <= limit => None,
+        factor if factor > 100 => Some("more than 100x".to_owned()),
+        factor => Some(format!("about {}x", factor.max(1))),
+    }
 }
 
 /// The shortest JSON of a value.

@@ -73,6 +73,7 @@ impl Rules {
         let mut compiler = Compiler {
             errors: Vec::new(),
             warnings: Vec::new(),
+            total: 0,
         };
         let place = Place {
             path: path.clone(),
@@ -81,6 +82,7 @@ impl Rules {
             times: Some(1),
         };
         let root = compiler.node(schema, true, place);
+        compiler.warnings.extend(cost::total_warning(compiler.total, path));
         if compiler.errors.is_empty() {
             Ok(Self {
                 root,
@@ -176,6 +178,8 @@ impl Place {
 struct Compiler {
     errors: Vec<FieldError>,
     warnings: Vec<String>,
+    /// What all rules together may cost.
+    total: u64,
 }
 
 impl Compiler {
@@ -269,13 +273,13 @@ impl Compiler {
         } else if rule.optional_old_self {
             self.errors.push(without_old_self(path));
         }
-        self.warnings.extend(cost::warning(
-            schema,
-            resource,
-            &program,
-            place.times,
-            &path.field("rule"),
-        ));
+        let cost = cost::estimate(schema, &program, place.times);
+        self.total = self.total.saturating_add(cost.total);
+        self.warnings.extend(cost.warning("rule", path));
+        if let Some(message) = &message {
+            let cost = cost::estimate(schema, message, place.times);
+            self.warnings.extend(cost.warning("messageExpression", path));
+        }
         Some(Compiled {
             field_path: rule
                 .field_path
