@@ -50,7 +50,10 @@ impl Answer {
 
 impl World {
     pub fn new() -> Self {
-        Self::with(Options::default())
+        Self::with(Options {
+            seed: Some(0),
+            ..Options::default()
+        })
     }
 
     pub fn with(options: Options) -> Self {
