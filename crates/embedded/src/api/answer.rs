@@ -204,10 +204,15 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
         .get_all(ACCEPT_ENCODING)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .any(|value| {
-            value
-                .split(',')
-                .any(|word| word.trim().split(';').next() == Some("gzip"))
+        .flat_map(|value| value.split(','))
+        .any(|word| {
+            let (name, rest) = word.split_once(';').unwrap_or((word, ""));
+            // A weight of nothing is a refusal.
+            let weight = rest
+                .trim()
+                .strip_prefix("q=")
+                .and_then(|weight| weight.trim().parse::<f32>().ok());
+            name.trim() == "gzip" && weight != Some(0.0)
         })
 }
 
@@ -253,4 +258,25 @@ fn warning_text(text: &str) -> String {
         quoted.push(letter);
     }
     format!("299 - \"{quoted}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_taken_by_who_names_it_and_not_with_a_weight_of_nothing() {
+        for (asked, takes) in [
+            ("gzip", true),
+            ("deflate, gzip;q=0.5", true),
+            ("gzip;q=0, *", false),
+            ("gzip; q=0.0", false),
+            ("*", false),
+            ("", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(asked));
+            assert_eq!(takes_gzip(&headers), takes, "{asked}");
+        }
+    }
 }

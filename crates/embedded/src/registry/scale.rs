@@ -7,6 +7,7 @@ use crate::fields::{self, ApplyScale};
 use crate::kinds;
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::row::ScalePaths;
+use crate::registry::undecodable::undecodable;
 use crate::registry::update::{Made, check_type, name_mismatch};
 use crate::registry::{Patch, Registry, TRIES, object};
 
@@ -56,14 +57,9 @@ impl Registry {
     /// What a `Scale` asks for, if it may.
     fn wanted_replicas(target: &Target, scale: &Value) -> Result<i64, Fault> {
         let paths = Self::scale_paths(target)?;
-        let replicas = match object::at(scale, "spec.replicas") {
-            None | Some(Value::Null) => 0,
-            Some(value) => value.as_i64().ok_or_else(|| {
-                Fault::bad_request(
-                    "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas must be an integer",
-                )
-            })?,
-        };
+        let replicas = replicas_of(scale).map_err(|why| {
+            Fault::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+        })?;
         let mut errors = Vec::new();
         if replicas < 0 {
             errors.push(FieldError::invalid(
@@ -148,6 +144,9 @@ impl Registry {
             }
         };
         let scale = changed.map_err(named)?;
+        if let Err(why) = replicas_of(&scale) {
+            return Err(named(undecodable(patch, &scale, &why)));
+        }
         let is_ours = object::text(&live, "resourceVersion") == object::text(&scale, "resourceVersion");
         self.replace_scale(target, ask, &scale)
             .await
@@ -240,6 +239,22 @@ impl Registry {
             is_whole: false,
         })
     }
+}
+
+/// What a `Scale` asks for; none is 0.
+fn replicas_of(scale: &Value) -> Result<i64, String> {
+    let value = match object::at(scale, "spec.replicas") {
+        None | Some(Value::Null) => return Ok(0),
+        Some(value) => value,
+    };
+    let replicas = value.as_i64().filter(|replicas| i32::try_from(*replicas).is_ok());
+    replicas.ok_or_else(|| {
+        let given = match value {
+            Value::Number(number) => format!("number {number}"),
+            other => crate::go::json_kind(other).to_owned(),
+        };
+        format!("json: cannot unmarshal {given} into Go struct field ScaleSpec.spec.replicas of type int32")
+    })
 }
 
 /// `status.selector` is a text: custom kinds keep one, built-in ones a selector object.
