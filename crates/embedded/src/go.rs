@@ -46,18 +46,10 @@ pub(crate) fn json_kind(value: &Value) -> &'static str {
     }
 }
 
-/// Why a body that is no object says nothing of its type.
-pub(crate) fn no_type(body: &Value) -> String {
+/// Why a body that is no object, but what [`json_kind`] says, tells nothing of its type.
+pub(crate) fn no_type(kind: &str) -> String {
     format!(
-        "couldn't get version/kind; json parse error: {}",
-        not_a_type(json_kind(body))
-    )
-}
-
-/// What the JSON decoder says of something that is not an object with a type.
-pub(crate) fn not_a_type(kind: &str) -> String {
-    format!(
-        "json: cannot unmarshal {kind} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {kind} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
     )
 }
 

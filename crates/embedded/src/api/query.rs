@@ -162,7 +162,7 @@ impl Query {
         let unrecognized =
             |why: String| Fault::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
         if !body.is_object() && !body.is_null() {
-            return Err(Fault::bad_request(crate::go::no_type(&body)));
+            return Err(Fault::bad_request(crate::go::no_type(crate::go::json_kind(&body))));
         }
         for field in ["apiVersion", "kind"] {
             if let Some(wrong) = body.get(field).filter(|value| !value.is_string() && !value.is_null()) {

@@ -37,7 +37,10 @@ impl Server {
             }
         };
         match &*target.resource.row.kind {
-            "SelfSubjectReview" => {}
+            "SelfSubjectReview" => {
+                let now = object::time(self.registry.clock.now());
+                object::meta_mut(&mut review).insert("creationTimestamp".to_owned(), now);
+            }
             // The reference makes this answer anew.
             "SelfSubjectRulesReview" => {
                 object::as_map(&mut review).insert("spec".to_owned(), json!({}));
@@ -46,10 +49,8 @@ impl Server {
         }
         let map = object::as_map(&mut review);
         map.insert("status".to_owned(), status);
-        let meta = object::meta_mut(&mut review);
-        if &*target.resource.row.kind == "SelfSubjectReview" {
-            meta.insert("creationTimestamp".to_owned(), object::time(self.registry.clock.now()));
-        }
+        // It is answered with metadata, also where none was sent.
+        object::meta_mut(&mut review);
         Ok(review)
     }
 
@@ -227,15 +228,10 @@ impl Server {
             Some(reference) => self.bound(target, reference)?,
             None => Vec::new(),
         };
-        let issued = self.security.issue(
-            &account,
-            audiences,
-            seconds,
-            &bound,
-            self.registry.clock.now(),
-            self.registry.dice.uid(),
-        )?;
         let now = self.registry.clock.now();
+        let issued = self
+            .security
+            .issue(&account, audiences, seconds, &bound, now, self.registry.dice.uid())?;
         object::set_at(&mut request, "spec.audiences", json!(issued.audiences));
         object::set_at(
             &mut request,

@@ -72,6 +72,11 @@ pub use definitions::{definition, names as definition_names};
 pub(crate) fn definition_of(group: &str, version: &str, kind: &str) -> Option<std::sync::Arc<crate::schema::Schema>> {
     definition(&crate::api::openapi::definitions::name(group, version, kind))
 }
+pub use pod::quality;
+pub(crate) use priority_class::SYSTEM as SYSTEM_CLASSES;
+pub use table::{alias_of, is_known, rows};
+pub(crate) use views::{answers_deleted_object, from_storage, has_subresource, stored_as, to_storage};
+
 /// How a scale is shown in a table.
 pub(crate) fn scale_columns() -> crate::registry::row::Columns {
     use crate::registry::row::Columns;
@@ -80,7 +85,3 @@ pub(crate) fn scale_columns() -> crate::registry::row::Columns {
         None => Columns::Custom(std::sync::Arc::default()),
     }
 }
-pub use pod::quality;
-pub(crate) use priority_class::SYSTEM as SYSTEM_CLASSES;
-pub use table::{alias_of, is_known, rows};
-pub(crate) use views::{answers_deleted_object, from_storage, has_subresource, stored_as, to_storage};

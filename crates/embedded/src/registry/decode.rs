@@ -148,7 +148,7 @@ fn check_type(target: &Target, parsed: &Parsed) -> Result<(), Fault> {
         return Err(Fault::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {} ({})",
             target.resource.row.kind,
-            crate::go::no_type(body),
+            crate::go::no_type(crate::go::json_kind(body)),
             crate::api::body_summary(parsed.text.as_deref().unwrap_or_default())
         )));
     };

@@ -325,9 +325,9 @@ impl Registry {
 
     /// What an update cannot change is put back (O7, O8).
     fn prepare_update(target: &Target, new: &mut Value, old: &Value) {
-        let has_generation = match target.resource.row.rules {
-            Rules::BuiltIn(rules) => rules.has_generation,
-            Rules::Custom => true,
+        let (has_generation, counts) = match target.resource.row.rules {
+            Rules::BuiltIn(rules) => (rules.has_generation, rules.generation_counts),
+            Rules::Custom => (true, ""),
         };
         if target.is_status() {
             keep_all_but_status(target, new, old);
@@ -345,10 +345,6 @@ impl Registry {
             }
         }
         let mut generation = object::generation(old);
-        let counts = match target.resource.row.rules {
-            Rules::BuiltIn(rules) => rules.generation_counts,
-            Rules::Custom => "",
-        };
         let has_moved =
             !target.is_status() && !counts.is_empty() && object::meta(new).get(counts) != object::meta(old).get(counts);
         if has_generation && (has_moved || !same_but(new, old, target.version.has_status)) {

@@ -15,8 +15,8 @@ pub struct Normaliser {
     case: String,
     seen: HashMap<(&'static str, String), usize>,
     counts: HashMap<&'static str, usize>,
-    /// What the case asks the server to complete to names.
-    bases: Vec<String>,
+    /// What the case asks the server to complete to names, and how such names look.
+    bases: Vec<(String, Regex)>,
     /// Names the server completed, with what is shown for them.
     generated: Vec<(String, String)>,
 }
@@ -37,15 +37,17 @@ static AGE: LazyLock<Regex> = LazyLock::new(|| regex(r"^(\d+[smhdy])+$"));
 static AGO: LazyLock<Regex> = LazyLock::new(|| regex(r"\((\d+[smhdy])+ ago\)"));
 static JWT: LazyLock<Regex> = LazyLock::new(|| regex(r"^eyJ[\w-]+\.[\w-]+\.[\w-]+$"));
 
+fn base(base: &str) -> (String, Regex) {
+    let name = format!("{}([bcdfghjklmnpqrstvwxz2456789]{{5}})\\b", regex::escape(base));
+    (base.to_owned(), regex(&name))
+}
+
 impl Normaliser {
     pub fn new(namespace: &str, case: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             case: case.to_owned(),
-            bases: GENERATE_NAME
-                .captures_iter(case)
-                .map(|found| found[1].to_owned())
-                .collect(),
+            bases: GENERATE_NAME.captures_iter(case).map(|found| base(&found[1])).collect(),
             seen: HashMap::new(),
             counts: HashMap::new(),
             generated: Vec::new(),
@@ -99,11 +101,7 @@ impl Normaliser {
 
     /// Names that the server completed and then refused: nobody shows them with their `generateName`.
     fn completed(&mut self, text: String) -> String {
-        self.bases.clone().into_iter().fold(text, |text, base| {
-            let name = regex(&format!(
-                "{}([bcdfghjklmnpqrstvwxz2456789]{{5}})\\b",
-                regex::escape(&base)
-            ));
+        self.bases.clone().into_iter().fold(text, |text, (base, name)| {
             let shown = name.replace_all(&text, |found: &Captures| {
                 format!("{base}{}", self.ordinal("suffix", &found[0]))
             });

@@ -31,10 +31,7 @@ pub(super) fn read(status: StatusCode, content_type: &str, body: &[u8]) -> Resul
         // The reference tries YAML then, where anything is at least a text.
         Ok(_) | Err(_) => "string",
     };
-    Err(format!(
-        "couldn't get version/kind; json parse error: {}",
-        crate::go::not_a_type(is)
-    ))
+    Err(crate::go::no_type(is))
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
