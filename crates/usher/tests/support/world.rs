@@ -291,7 +291,7 @@ impl World {
             last.is_ok()
         };
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(20) {
+        while begun.elapsed() < DEADLINE {
             if self.history.now(&mut holds) {
                 return;
             }
