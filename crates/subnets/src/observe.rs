@@ -324,9 +324,8 @@ fn grounds(
 /// as `View::absent_for_good` says.
 fn owners(view: &View, subnet: &SubnetRecord) -> Owners {
     let key = &subnet.meta.key;
-    let since = view
-        .entry::<SubnetRecord>(key)
-        .map_or(u64::MAX, |entry| entry.first_seen);
+    // Since this version of it: a claim that shares it may be younger than the Subnet (R11).
+    let since = view.entry::<SubnetRecord>(key).map_or(u64::MAX, |entry| entry.changed);
     let asked = view.derived::<Answers>();
     let (mut any, mut unknown) = (false, None);
     let child = subnet.child().map(|pool| &pool.uid);

@@ -136,6 +136,40 @@ fn i10_a_subnet_is_not_committed_for_a_pool_claim_that_is_being_deleted() {
     pair.ends_right();
 }
 
+/// A claim that is younger than the Subnet it shares: that a list from before the claim did not bring it proves nothing.
+#[test]
+fn i3_a_range_is_not_given_up_for_want_of_a_sharer_that_was_not_heard_of_yet() {
+    let mut server = Server::default();
+    server.pass_time(1_700_000_000);
+    server.create_pool("p", json!({"cidr": "10.0.0.0/24"}));
+    let claim = |name: &str| json!({"metadata": {"name": name}, "spec": {"poolRef": "p", "blockSize": 26, "clusterID": "both"}});
+    server.create(CLAIMS, claim("a")).unwrap();
+    let (mut stale, mut other) = (Operator::start(&server), Operator::start(&server));
+    work(&mut server, &mut stale, &[], &ALL, |_| false);
+    while other.deliver(&server, SUBNETS) {}
+    // Its watch of claims broke, and it has listed them anew.
+    stale.relist(&server, CLAIMS);
+    server.delete(CLAIMS, "a", None).unwrap();
+    while stale.deliver(&server, CLAIMS) {}
+    // Before anybody has released the range, another claim of the clusterID comes, joins, and is bound by the other one.
+    server.create(CLAIMS, claim("b")).unwrap();
+    work(&mut server, &mut other, &[], &[CLAIM], |_| false);
+    let bound = server.get(CLAIMS, "b").unwrap();
+    assert_eq!(text(bound, "/status/allocatedCIDR"), "10.0.0.0/26");
+    // It sees the Subnet with both owners, and has heard of neither.
+    work(&mut server, &mut stale, &[CLAIMS], &ALL, |_| false);
+    let subnet = server.get(SUBNETS, "p-10-0-0-0-26").expect("b is Bound to it");
+    assert!(subnet.pointer("/metadata/deletionTimestamp").is_none(), "{subnet}");
+    // And when everything was heard, all is as it should be.
+    work(&mut server, &mut stale, &[], &ALL, |_| false);
+    work(&mut server, &mut other, &[], &ALL, |_| false);
+    assert!(server.get(SUBNETS, "p-10-0-0-0-26").is_some());
+    server.delete(CLAIMS, "b", None).unwrap();
+    work(&mut server, &mut stale, &[], &ALL, |_| false);
+    work(&mut server, &mut other, &[], &ALL, |_| false);
+    assert!(server.all::<SubnetRecord>().is_empty(), "nothing is left over");
+}
+
 #[test]
 fn r44_a_subnet_made_by_hand_with_the_id_of_a_pool_claim_does_not_keep_it() {
     let mut lab = Lab::new();
