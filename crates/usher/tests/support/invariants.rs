@@ -16,6 +16,7 @@ use kube::ResourceExt;
 use usher_subnets::api::{ClaimPhase, PARENT_LABEL, Subnet, SubnetClaim, SubnetPhase, SubnetPool, SubnetPoolClaim};
 
 use super::history::{Entry, History, Seen};
+use super::story::Story;
 
 /// What was looked at: a proof over nothing proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -163,37 +164,6 @@ impl History {
             entry.gone.then(|| format!("{kind} {}", name(entry)))
         };
         self.entries().iter().filter_map(gone).collect()
-    }
-}
-
-/// Tells, when an entry breaks an invariant, all that happened to whoever it is about: to find out why from a run that
-/// cannot be had again.
-struct Story<'e> {
-    entries: &'e [Entry],
-    entry: &'e Entry,
-}
-
-impl Drop for Story<'_> {
-    fn drop(&mut self) {
-        let about = cluster_id(self.entry);
-        eprintln!("what happened to clusterID {about:?}, by revision:");
-        for entry in self.entries.iter().filter(|entry| cluster_id(entry) == about) {
-            let object = match &entry.object {
-                Seen::Claim(claim) => serde_json::to_string(claim),
-                Seen::Subnet(subnet) => serde_json::to_string(subnet),
-                _ => continue,
-            };
-            let gone = if entry.gone { " gone" } else { "" };
-            eprintln!("{}{gone} {}", entry.revision, object.unwrap_or_default());
-        }
-    }
-}
-
-fn cluster_id(entry: &Entry) -> Option<&str> {
-    match &entry.object {
-        Seen::Claim(claim) => Some(&claim.spec.cluster_id),
-        Seen::Subnet(subnet) => Some(&subnet.spec.cluster_id),
-        _ => None,
     }
 }
 

@@ -25,6 +25,7 @@ pub mod plane;
 pub mod proxy;
 pub mod recount;
 pub mod rights;
+pub mod story;
 pub mod world;
 
 pub use chance::Chance;
