@@ -58,9 +58,7 @@ pub(crate) fn create_private_folder(path: &Path) -> Result<()> {
 }
 
 pub(crate) fn temporary_folder(name: &str) -> Result<PathBuf> {
-    // What `mkdtemp` fills in.
-    let open = "X".repeat(6);
-    let template = std::env::temp_dir().join(format!("{name}-{open}"));
+    let template = std::env::temp_dir().join(format!("{name}-XXXXXX"));
     nix::unistd::mkdtemp(&template).map_err(|errno| Error::at("create", &template)(errno.into()))
 }
 

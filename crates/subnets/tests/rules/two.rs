@@ -156,7 +156,7 @@ fn i3_a_range_is_not_given_up_for_want_of_a_sharer_that_was_not_heard_of_yet() {
     work(&mut server, &mut other, &[], &[CLAIM], |_| false);
     let bound = server.get(CLAIMS, "b").unwrap();
     assert_eq!(text(bound, "/status/allocatedCIDR"), "10.0.0.0/26");
-    // It sees the Subnet with both owners, and has heard of neither.
+    // It sees the Subnet with both owners; the first is gone, and of the second it has not heard.
     work(&mut server, &mut stale, &[CLAIMS], &ALL, |_| false);
     let subnet = server.get(SUBNETS, "p-10-0-0-0-26").expect("b is Bound to it");
     assert!(subnet.pointer("/metadata/deletionTimestamp").is_none(), "{subnet}");

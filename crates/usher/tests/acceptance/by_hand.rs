@@ -180,8 +180,9 @@ async fn a11_whatever_happens_to_a_subnet_made_by_hand_its_pool_is_woken_and_kno
     }
     world.subnets.delete("a4", &DeleteParams::default()).await.unwrap();
     until_listed(&mut times, "deleted", &["10.0.0.192/26"], &[]).await;
-    // A machine that does something else for a while is no fault of ours: a third of them count.
-    let within = |times: &[Duration]| times.iter().filter(|t| **t < Duration::from_secs(1)).count() * 3 >= times.len();
+    // A machine that does something else for a while is no fault of ours: most of them count.
+    let within =
+        |times: &[Duration]| times.iter().filter(|t| **t < Duration::from_secs(1)).count() * 4 >= times.len() * 3;
     assert!(within(&times), "A11: the parent is woken within a second: {times:?}");
     assert!(
         within(&deletions),

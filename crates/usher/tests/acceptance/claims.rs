@@ -54,9 +54,8 @@ async fn sizes_are_placed(strategy: &str, default_goes_to: &str) {
     }
     times.sort();
     println!("{strategy}: Bound after {times:.0?}");
-    // The best of them: a machine that does something else for a while is no fault of ours.
     assert!(
-        times[0] < Duration::from_secs(1),
+        times[2] < Duration::from_secs(1),
         "A1: Bound in less than a second: {times:?}"
     );
 

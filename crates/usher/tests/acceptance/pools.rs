@@ -42,8 +42,7 @@ async fn a2_an_empty_pool_says_at_once_what_it_is() {
     }
     times.sort();
     println!("an empty pool is Ready after {times:.0?}");
-    // The best of them: a machine that does something else for a while is no fault of ours.
-    assert!(times[0] < Duration::from_secs(1), "A2: at once: {times:?}");
+    assert!(times[1] < Duration::from_secs(1), "A2: at once: {times:?}");
     world.proof().await;
 }
 

@@ -78,11 +78,7 @@ async fn who_trickles_or_sends_too_much_is_cut_off() {
     // Meanwhile, others are served.
     let served = client.post(&path, &token).await;
     assert_eq!(served.status, 202, "{served:?}");
-    assert!(
-        begun.elapsed() < Duration::from_secs(9),
-        "before the others are cut off: {:?}",
-        begun.elapsed()
-    );
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     for thread in threads {
         let (what, expected, answer, took) = thread.await.unwrap();
         println!(
