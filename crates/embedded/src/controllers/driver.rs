@@ -108,7 +108,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(registry: Arc<Registry>, controllers: &Controllers) -> Self {
         Self {
-            hand: Hand { registry },
+            hand: Hand::new(registry),
             controls: controllers.iter().map(|name| (name, name.control())).collect(),
             census: Census::default(),
             watcher: None,
@@ -164,6 +164,7 @@ impl Driver {
         };
         self.watcher = Some(watcher);
         self.census = Census::of(&state.entries);
+        self.hand.mirror.begin(&state.entries);
         for (name, control) in &mut self.controls {
             let mut wishes = Wishes::default();
             control.begin(&self.hand, &state.entries, &self.census, &mut wishes);
@@ -174,6 +175,7 @@ impl Driver {
 
     fn tell(&mut self, line: &LogEntry) {
         self.census.count(line);
+        self.hand.mirror.see(line);
         for (name, control) in &mut self.controls {
             let mut wishes = Wishes::default();
             control.see(&self.hand, line, &self.census, &mut wishes);

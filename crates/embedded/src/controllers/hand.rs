@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::mirror::Mirror;
+use super::recorder::{Happening, Recorder};
 use crate::fault::Fault;
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::catalog::{Catalog, Resource};
@@ -17,8 +20,12 @@ const MANAGER: &str = "kube-controller-manager";
 
 /// The way all controllers work on the cluster.
 #[derive(Debug, Clone)]
-pub(super) struct Hand {
-    pub(super) registry: Arc<Registry>,
+pub(crate) struct Hand {
+    pub(crate) registry: Arc<Registry>,
+    /// What there is, decoded.
+    pub(crate) mirror: Arc<Mirror>,
+    recorder: Arc<Recorder>,
+    manager: &'static str,
 }
 
 /// The part of an object that deletion is about.
@@ -70,11 +77,95 @@ pub(super) fn meta_of(value: &Stored) -> Option<Meta> {
 }
 
 impl Hand {
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn new(registry: Arc<Registry>) -> Self {
+        Self {
+            registry,
+            mirror: Arc::default(),
+            recorder: Arc::default(),
+            manager: MANAGER,
+        }
+    }
+
+    /// The same hand, whose writes are owned by another: the scheduler, a kubelet.
+    pub(crate) fn named(&self, manager: &'static str) -> Self {
+        Self {
+            manager,
+            ..self.clone()
+        }
+    }
+
+    fn ask(&self) -> Ask {
+        Ask::internal(self.manager)
+    }
+
+    /// Says what happened in an event; see [`Recorder`].
+    pub(crate) async fn tell(&self, happening: Happening<'_>) {
+        self.recorder.tell(self, happening).await;
+    }
+
+    /// What a typed object's kind and name are in the registry.
+    pub(crate) fn target_of<K: k8s_openapi::Resource>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Target, Fault> {
+        let catalog = self.catalog();
+        catalog
+            .find(K::GROUP, K::URL_PATH_SEGMENT)
+            .and_then(|resource| target(resource, namespace, name))
+            .ok_or_else(|| Fault::internal(format!("there is no kind {}", K::KIND)))
+    }
+
+    /// Creates a typed object.
+    pub(crate) async fn make<K: k8s_openapi::Resource + Serialize>(
+        &self,
+        namespace: Option<&str>,
+        object: &K,
+    ) -> Result<Outcome, Fault> {
+        let target = self.target_of::<K>(namespace, "")?;
+        self.create(&target, serde_json::to_value(object).map_err(Fault::internal)?)
+            .await
+    }
+
+    /// Writes the whole of a typed object, or its subresource, over what was read: its resourceVersion decides.
+    pub(crate) async fn put<K: k8s_openapi::Resource + Serialize>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        subresource: &str,
+        object: &K,
+    ) -> Result<Outcome, Fault> {
+        let target = self.target_of::<K>(namespace, name)?;
+        self.replace(
+            &target,
+            subresource,
+            serde_json::to_value(object).map_err(Fault::internal)?,
+        )
+        .await
+    }
+
+    /// Deletes an object if it still has this uid. Gone already is as good.
+    pub(crate) async fn remove(&self, target: &Target, uid: &str, grace_seconds: Option<i64>) -> Result<(), Fault> {
+        let mut raw = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
+        if let (Some(seconds), Some(map)) = (grace_seconds, raw.as_object_mut()) {
+            map.insert("gracePeriodSeconds".to_owned(), json!(seconds));
+        }
+        let options = DeleteOptions::read(raw).map_err(Fault::internal)?;
+        match self.registry.delete(target, &self.ask(), &options).await {
+            Ok(outcome) => {
+                self.registry.after_write(target, &outcome).await;
+                Ok(())
+            }
+            Err(fault) if fault.code == 404 => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
         self.registry.clock.now()
     }
 
-    pub(super) fn catalog(&self) -> Arc<Catalog> {
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.registry.catalog()
     }
 
@@ -85,7 +176,7 @@ impl Hand {
     }
 
     /// The whole object, in the version that is stored.
-    pub(super) fn read(&self, target: &Target) -> Result<Option<Value>, Fault> {
+    pub(crate) fn read(&self, target: &Target) -> Result<Option<Value>, Fault> {
         match self.registry.store.head(&target.key()) {
             None => Ok(None),
             Some(entry) => self
@@ -102,21 +193,18 @@ impl Hand {
     }
 
     /// A merge patch. `subresource` is empty for the object itself.
-    pub(super) async fn patch(&self, target: &Target, subresource: &str, change: Value) -> Result<Outcome, Fault> {
+    pub(crate) async fn patch(&self, target: &Target, subresource: &str, change: Value) -> Result<Outcome, Fault> {
         let target = Target {
             subresource: (!subresource.is_empty()).then(|| subresource.to_owned()),
             ..target.clone()
         };
-        let outcome = self
-            .registry
-            .patch(&target, &Ask::internal(MANAGER), &Patch::Merge(change))
-            .await?;
+        let outcome = self.registry.patch(&target, &self.ask(), &Patch::Merge(change)).await?;
         self.registry.after_write(&target, &outcome).await;
         Ok(outcome)
     }
 
     /// Deletes one object if it still is what was read.
-    pub(super) async fn delete(
+    pub(crate) async fn delete(
         &self,
         target: &Target,
         uid: &str,
@@ -130,7 +218,7 @@ impl Hand {
                 "preconditions": {"uid": uid, "resourceVersion": revision.to_string()}}),
             ..in_the(propagation)
         };
-        let outcome = self.registry.delete(target, &Ask::internal(MANAGER), &options).await?;
+        let outcome = self.registry.delete(target, &self.ask(), &options).await?;
         self.registry.after_write(target, &outcome).await;
         Ok(())
     }
@@ -139,30 +227,28 @@ impl Hand {
     pub(super) async fn delete_all(&self, target: &Target) -> Result<(), Fault> {
         let all = crate::registry::read::ListOptions::default();
         self.registry
-            .delete_collection(target, &Ask::internal(MANAGER), &in_the("Background"), &all)
+            .delete_collection(target, &self.ask(), &in_the("Background"), &all)
             .await
             .map(|_| ())
     }
 
-    pub(super) async fn create(&self, target: &Target, body: Value) -> Result<Outcome, Fault> {
-        let ask = Ask::internal(MANAGER);
+    pub(crate) async fn create(&self, target: &Target, body: Value) -> Result<Outcome, Fault> {
+        let ask = self.ask();
         let object = Registry::decode(target, body.into(), &ask, &mut Vec::new())?;
         self.registry.create(target, &ask, object, Vec::new()).await
     }
 
-    pub(super) async fn replace(&self, target: &Target, subresource: &str, body: Value) -> Result<Outcome, Fault> {
+    pub(crate) async fn replace(&self, target: &Target, subresource: &str, body: Value) -> Result<Outcome, Fault> {
         let target = Target {
             subresource: (!subresource.is_empty()).then(|| subresource.to_owned()),
             ..target.clone()
         };
-        self.registry
-            .replace(&target, &Ask::internal(MANAGER), body.into())
-            .await
+        self.registry.replace(&target, &self.ask(), body.into()).await
     }
 }
 
 /// A request about an object of a kind, in the version that is stored.
-pub(super) fn target(resource: &Arc<Resource>, namespace: Option<&str>, name: &str) -> Option<Target> {
+pub(crate) fn target(resource: &Arc<Resource>, namespace: Option<&str>, name: &str) -> Option<Target> {
     Some(Target {
         version: resource.storage()?.clone(),
         resource: resource.clone(),
@@ -170,6 +256,23 @@ pub(super) fn target(resource: &Arc<Resource>, namespace: Option<&str>, name: &s
         name: name.to_owned(),
         subresource: None,
     })
+}
+
+/// How events and owner lists speak of a typed object.
+pub(crate) fn reference<K>(object: &K) -> ObjectReference
+where
+    K: k8s_openapi::Resource + k8s_openapi::Metadata<Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>,
+{
+    let meta = object.metadata();
+    ObjectReference {
+        api_version: Some(K::API_VERSION.to_owned()),
+        kind: Some(K::KIND.to_owned()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
 }
 
 fn in_the(propagation: &str) -> DeleteOptions {

@@ -6,6 +6,8 @@
 //!   [`definitions`]: instances go with their CRD (D6). [`events`]: Events go after an hour. [`compaction`]: history goes
 //!   after five minutes (S7).
 //!
+//! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write.
+//!
 //! A controller is level-triggered: `sync(key)` looks at what is there and does what is missing. What it keeps in memory
 //! comes from the log alone and is made anew from a list ([`Control::begin`]), so it can be killed between any two
 //! writes. None of them polls; when nothing is written and nothing is due, nothing runs.
@@ -17,7 +19,9 @@ pub(crate) mod driver;
 mod events;
 mod garbage;
 mod hand;
+mod mirror;
 mod namespaces;
+mod recorder;
 #[cfg(test)]
 mod tests;
 
