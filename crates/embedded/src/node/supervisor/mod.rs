@@ -1,0 +1,3 @@
+//! The pod supervisor: one small process per pod, which outlives `usher` (spec 11.2).
+
+pub mod protocol;
