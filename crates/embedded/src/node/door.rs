@@ -70,7 +70,7 @@ pub struct TerminalSize {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecEnd {
     /// With this code; 128 + n where signal n ended it.
-    Exited(u8),
+    Exited(i32),
     /// It could not be started, or was lost: why.
     Failed(String),
 }

@@ -65,3 +65,60 @@ fn choose(status: &ContainerStatus, previous: bool, about: &str) -> Result<Chose
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn ask(status: Value, previous: bool) -> Result<(u32, String, bool), String> {
+        let status = serde_json::from_value(json!({"containerStatuses": [status]})).unwrap();
+        match chosen("p", &status, "c", previous) {
+            Ok(chosen) => Ok((chosen.instance, chosen.container_id, chosen.is_running)),
+            Err(fault) => {
+                assert_eq!(fault.code, 400);
+                Err(fault.message)
+            }
+        }
+    }
+
+    fn status(restarts: i32, state: Value, last: Value) -> Value {
+        json!({
+            "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": restarts, "containerID": "u://now",
+            "state": state, "lastState": last,
+        })
+    }
+
+    fn ended(id: &str) -> Value {
+        json!({"terminated": {"exitCode": 1, "containerID": id}})
+    }
+
+    #[test]
+    fn the_instance_that_runs_or_ran_last_is_meant() {
+        let running = status(2, json!({"running": {}}), ended("u://before"));
+        assert_eq!(ask(running.clone(), false), Ok((2, "u://now".to_owned(), true)));
+        assert_eq!(ask(running, true), Ok((1, "u://before".to_owned(), false)));
+        let over = status(0, ended("u://now"), json!({}));
+        assert_eq!(ask(over, false), Ok((0, "u://now".to_owned(), false)));
+        let waits = status(1, json!({"waiting": {"reason": "CrashLoopBackOff"}}), ended("u://before"));
+        assert_eq!(ask(waits.clone(), false), Ok((1, "u://before".to_owned(), false)));
+        assert_eq!(ask(waits, true), Ok((1, "u://before".to_owned(), false)));
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_is_refused_in_the_kubelets_words() {
+        let waits = |reason: &str| status(0, json!({"waiting": {"reason": reason}}), json!({}));
+        for (status, previous, told) in [
+            (waits("ContainerCreating"), false, r#"container "c" in pod "p" is waiting to start: ContainerCreating"#),
+            (waits("ErrImagePull"), false, r#"container "c" in pod "p" is waiting to start: image can't be pulled"#),
+            (waits("PodInitializing"), true, r#"previous terminated container "c" in pod "p" not found"#),
+            (status(0, json!({}), json!({})), false, r#"container "c" in pod "p" is waiting to start - no logs yet"#),
+            (status(0, ended(""), json!({})), false, r#"container "c" in pod "p" is terminated"#),
+        ] {
+            assert_eq!(ask(status, previous), Err(told.to_owned()));
+        }
+        let none = chosen("p", &PodStatus::default(), "c", false).unwrap_err();
+        assert_eq!(none.message, r#"container "c" in pod "p" is not available"#);
+    }
+}

@@ -4,10 +4,10 @@
 //! and `<n>.log.1` and up for what was rotated, higher being older. Their lines are those of the CRI:
 //! `time stream P|F text`, P for a part of a line that goes on.
 //!
-//! - [`query`]: what is asked. [`chosen`](mod@choice): which instance is meant, or why there is none.
-//! - [`record`]: one line of a file. [`lines`]: from records to what is shown: joined, filtered, cut.
-//! - [`files`]: the files of an instance, from the oldest on, across rotations.
-//! - [`follow`](mod@follow): all of it as a stream of bytes.
+//! - [`LogQuery`]: what is asked. [`chosen`]: which instance is meant, or why there is none.
+//! - `record`: one line of a file. `lines`: from records to what is shown: joined, filtered, cut.
+//! - `files`: the files of an instance, from the oldest on, across rotations.
+//! - [`stream`]: all of it as a stream of bytes.
 //!
 //! The supervisor writes them; the agent calls [`stream`] for the API's [`Doors`](crate::node::door::Doors).
 
@@ -21,7 +21,6 @@ mod record;
 pub use choice::{Chosen, chosen};
 pub use follow::stream;
 pub use query::{LogQuery, Source};
-pub use record::{PART_BYTES, Record};
 
 use std::path::{Path, PathBuf};
 

@@ -60,7 +60,9 @@ impl Addresses {
     pub fn keep(&mut self, uid: &str, address: Ipv4Addr) -> Result<(), AddressError> {
         let by = match self.held.get(&address) {
             Some(by) if by == uid => return Ok(()),
-            by => by.or_else(|| self.of.contains_key(uid).then_some(uid)).map(str::to_owned),
+            Some(by) => Some(by.clone()),
+            // It has another one.
+            None => self.of.contains_key(uid).then(|| uid.to_owned()),
         };
         if let Some(by) = by {
             return Err(AddressError::Taken { address, by });

@@ -123,7 +123,7 @@ fn endpoints(slices: &[&EndpointSlice], name: &str) -> Vec<SocketAddrV4> {
         let Some(port) = port else {
             continue;
         };
-        for endpoint in &slice.endpoints {
+        for endpoint in slice.endpoints.iter().flatten() {
             // As in the reference the first counts: all of them are the same place.
             let Some(address) = endpoint.addresses.first().and_then(|address| address.parse().ok()) else {
                 continue;
@@ -148,7 +148,7 @@ fn endpoints(slices: &[&EndpointSlice], name: &str) -> Vec<SocketAddrV4> {
 fn named(slices: &[&EndpointSlice]) -> Vec<Named> {
     let mut all: Vec<Named> = slices
         .iter()
-        .flat_map(|slice| &slice.endpoints)
+        .flat_map(|slice| slice.endpoints.iter().flatten())
         .filter(|endpoint| {
             let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready);
             ready.unwrap_or(true)

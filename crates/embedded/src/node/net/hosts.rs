@@ -4,10 +4,9 @@
 //! [`HostsFolder`] puts it where the pod's containers see it.
 //!
 //! **Never half-written.** A file that is bind-mounted into a container cannot be replaced by a rename (the mount stays
-//! with the old file), and writing it in place is seen in the middle by readers on most file systems. So what is mounted is
-//! a folder: `<pod folder>/names`, in each container at [`MOUNT`], and the container's `/etc/hosts` is a symbolic link to
-//! [`LINK`]. The folder's file is replaced by a rename, which a reader sees wholly or not at all. Where `/etc` is not ours
-//! to change, the link itself is mounted over `/etc/hosts` (`open_tree` with `AT_SYMLINK_NOFOLLOW`, then `move_mount`).
+//! with the old file), and writing it in place is seen in the middle by readers on most file systems. So what containers
+//! have is the folder `<pod folder>/etc`, which the supervisor lays over `/etc` file by file in such a way that a rename
+//! there is seen inside (`ContainerPlan::etc`): a reader opens the old text or the new one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,12 +20,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::node::net::endpoints::{self, Way};
 
-/// Where containers see the folder, and what their `/etc/hosts` links to.
-pub const MOUNT: &str = "/run/usher/names";
-pub const LINK: &str = "/run/usher/names/hosts";
 /// What names end in, everywhere in a cluster.
 pub const DOMAIN: &str = "cluster.local";
-const FOLDER: &str = "names";
+const FOLDER: &str = "etc";
 const FILE: &str = "hosts";
 
 /// The lines of all Services, by namespace.
@@ -108,26 +104,33 @@ pub fn hostname(pod: &Pod) -> String {
     short.trim_end_matches(['-', '.']).to_owned()
 }
 
-/// A pod's folder with its hosts file.
+/// The folder of a pod's own files of `/etc`, and in it `hosts`.
 #[derive(Debug, Clone)]
-pub struct HostsFolder(PathBuf);
+pub struct HostsFolder {
+    folder: PathBuf,
+    /// On the same file system, and not seen by containers.
+    new: PathBuf,
+}
 
 impl HostsFolder {
     /// In a pod's folder. Made by the first [`HostsFolder::write`].
     #[must_use]
     pub fn new(pod_folder: &Path) -> Self {
-        Self(pod_folder.join(FOLDER))
+        Self {
+            folder: pod_folder.join(FOLDER),
+            new: pod_folder.join("hosts.new"),
+        }
     }
 
-    /// What is to be mounted at [`MOUNT`].
+    /// What a container's plan names as its `etc`.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.folder
     }
 
     #[must_use]
     pub fn file(&self) -> PathBuf {
-        self.0.join(FILE)
+        self.folder.join(FILE)
     }
 
     /// Replaces the file as a whole. Whether it changed.
@@ -136,11 +139,10 @@ impl HostsFolder {
         if fs::read(&file).is_ok_and(|old| old == text.as_bytes()) {
             return Ok(false);
         }
-        fs::create_dir_all(&self.0)?;
-        let new = self.0.join(".hosts.new");
+        fs::create_dir_all(&self.folder)?;
         // Not synced: it is made again at every start.
-        fs::File::create(&new)?.write_all(text.as_bytes())?;
-        fs::rename(&new, &file)?;
+        fs::File::create(&self.new)?.write_all(text.as_bytes())?;
+        fs::rename(&self.new, &file)?;
         Ok(true)
     }
 }

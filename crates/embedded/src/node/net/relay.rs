@@ -18,7 +18,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 use crate::dice::Stream;
 use crate::node::net::endpoints::{self, ServiceKey};
@@ -45,7 +45,8 @@ pub struct PortNotAvailable {
 /// All Services' listeners. Made and fed within a tokio runtime.
 #[derive(Debug)]
 pub struct Relay {
-    lines: Mutex<BTreeMap<SocketAddrV4, Line>>,
+    /// Held while [`Relay::set`] goes over them.
+    lines: tokio::sync::Mutex<BTreeMap<SocketAddrV4, Line>>,
     shared: Shared,
     runtime: Handle,
     /// Dropped with the relay, which ends all connections.
@@ -71,7 +72,7 @@ struct Line {
 enum State {
     /// There are no endpoints: nobody listens.
     Parked,
-    Listening(AbortHandle),
+    Listening(JoinHandle<()>),
     /// Why nobody can listen. Tried again at each [`Relay::set`].
     Refused(String),
 }
@@ -86,17 +87,20 @@ struct Target {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.silence();
+        if let State::Listening(task) = &self.state {
+            task.abort();
+        }
     }
 }
 
 impl Line {
-    /// Stops listening. Connections that nobody has taken yet are reset.
-    fn silence(&mut self) {
-        if let State::Listening(task) = &self.state {
+    /// Stops listening; when this returns the port is free. Connections that nobody has taken yet are reset.
+    async fn silence(&mut self) {
+        if let State::Listening(task) = std::mem::replace(&mut self.state, State::Parked) {
             task.abort();
+            // It was told to end.
+            let _ = task.await;
         }
-        self.state = State::Parked;
     }
 }
 
@@ -106,7 +110,7 @@ impl Relay {
     pub fn new(seed: u64) -> Option<Self> {
         let (sender, life) = watch::channel(());
         Some(Self {
-            lines: Mutex::default(),
+            lines: tokio::sync::Mutex::default(),
             shared: Shared {
                 dice: Arc::new(Mutex::new(Stream::new(seed))),
                 places: Arc::new(Semaphore::new(CONNECTIONS)),
@@ -118,14 +122,16 @@ impl Relay {
     }
 
     /// Listens by these and no others. Returns the ports that nobody can listen on, if that is news.
-    pub fn set(&self, services: &[Service], slices: &[EndpointSlice]) -> Vec<PortNotAvailable> {
+    pub async fn set(&self, services: &[Service], slices: &[EndpointSlice]) -> Vec<PortNotAvailable> {
         let wanted = wanted(services, slices);
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.retain(|address, _| wanted.contains_key(address));
+        let mut lines = self.lines.lock().await;
+        for (_, mut line) in lines.extract_if(.., |address, _| !wanted.contains_key(address)) {
+            line.silence().await;
+        }
         let mut news = Vec::new();
         for (address, target) in wanted {
             let service = target.service.clone();
-            if let Some(message) = self.put(&mut lines, address, target) {
+            if let Some(message) = self.put(&mut lines, address, target).await {
                 news.push(PortNotAvailable {
                     service,
                     address,
@@ -137,15 +143,19 @@ impl Relay {
     }
 
     /// Where somebody listens, for tests and `usher status`.
-    #[must_use]
-    pub fn listening(&self) -> Vec<SocketAddrV4> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+    pub async fn listening(&self) -> Vec<SocketAddrV4> {
+        let lines = self.lines.lock().await;
         let listening = lines.iter().filter(|(_, line)| matches!(line.state, State::Listening(_)));
         listening.map(|(address, _)| *address).collect()
     }
 
     /// One line as it is to be. Returns why it cannot be, if that is news.
-    fn put(&self, lines: &mut BTreeMap<SocketAddrV4, Line>, address: SocketAddrV4, target: Target) -> Option<String> {
+    async fn put(
+        &self,
+        lines: &mut BTreeMap<SocketAddrV4, Line>,
+        address: SocketAddrV4,
+        target: Target,
+    ) -> Option<String> {
         let has_endpoints = !target.endpoints.is_empty();
         let is_new = !lines.contains_key(&address);
         let line = lines.entry(address).or_insert_with(|| Line {
@@ -157,7 +167,7 @@ impl Relay {
         let told = match &line.state {
             State::Listening(task) if has_endpoints && !task.is_finished() => return None,
             State::Listening(_) if !has_endpoints => {
-                line.silence();
+                line.silence().await;
                 return None;
             }
             // Whether it could listen is found out at once, not when the first endpoint comes.
@@ -169,7 +179,7 @@ impl Relay {
             Ok(listener) => {
                 line.state = if has_endpoints {
                     let work = listen(listener, line.target.clone(), self.shared.clone());
-                    State::Listening(self.runtime.spawn(work).abort_handle())
+                    State::Listening(self.runtime.spawn(work))
                 } else {
                     State::Parked
                 };
