@@ -9,10 +9,14 @@ const SUFFIX: usize = 5;
 
 /// A stream of numbers: SplitMix64, small and good enough for names.
 #[derive(Debug)]
-struct Stream(u64);
+pub(crate) struct Stream(u64);
 
 impl Stream {
-    fn draw(&mut self) -> u64 {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

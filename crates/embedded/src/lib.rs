@@ -8,6 +8,7 @@
 //! - [`api`]: the HTTP surface as a `tower::Service`.
 //! - [`admission`]: built-in steps and webhooks.
 //! - [`serve`]: the API on a socket, with TLS; the data folder; kubeconfigs; the audit log.
+//! - [`node`]: where pods run: doors that the API asks at, logs, addresses and names.
 //! - [`controllers`]: what the API server needs beside it: namespaces and the garbage collector.
 //!
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
@@ -38,6 +39,7 @@ pub mod fields;
 mod go;
 pub mod kinds;
 mod manual;
+pub mod node;
 pub mod registry;
 mod scalars;
 pub mod schema;
