@@ -9,6 +9,7 @@
 //! - [`admission`]: built-in steps and webhooks.
 //! - [`serve`]: the API on a socket, with TLS; the data folder; kubeconfigs; the audit log.
 //! - [`controllers`]: what the API server needs beside it: namespaces and the garbage collector.
+//! - [`node`]: which nodes there are, and what runs pods on them.
 //!
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
 //!
@@ -38,6 +39,7 @@ pub mod fields;
 mod go;
 pub mod kinds;
 mod manual;
+pub mod node;
 pub mod registry;
 mod scalars;
 pub mod schema;
@@ -50,6 +52,8 @@ pub use cluster::{Cluster, Error, Options, Storage};
 pub use controllers::driver::{Work, WorkId};
 pub use controllers::{Controller, Controllers};
 pub use manual::{Manual, Snapshot};
+pub use node::entry::{Capacity, EntryError, NodeEntry, NodeKind};
+pub use node::hollow::stages::{Delay, Moment, Stage, Stages, Step};
 pub use security::Secrets;
 pub use serve::audit::AuditOptions;
 pub use serve::folder::FolderError;
