@@ -115,7 +115,7 @@ fn decode<K: DeserializeOwned>(entry: &Entry, decoded: &mut HashMap<Key, Arc<K>>
     if let Some(object) = decoded.get(&entry.key) {
         return Some(object.clone());
     }
-    let object = object::decode(entry).and_then(|value| serde_json::from_value(value).map_err(Fault::internal));
+    let object = object::decode(entry).and_then(|value| serde_json::from_value::<K>(value).map_err(Fault::internal));
     match object {
         Ok(object) => {
             if decoded.len() >= MOST_DECODED {
