@@ -18,6 +18,7 @@ use crate::controllers::driver::Driver;
 use crate::fault::Fault;
 use crate::kinds;
 use crate::manual::Manual;
+use crate::node::entry::NodeEntry;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{self, Secrets, Security};
@@ -40,6 +41,8 @@ pub struct Options {
     pub audit: Option<AuditOptions>,
     /// Which of them run: a test may leave out the garbage collector, say.
     pub controllers: Controllers,
+    /// Which nodes there are (11.1). None: nothing runs pods, unless somebody else registers a node.
+    pub nodes: Vec<NodeEntry>,
 }
 
 impl Default for Options {
@@ -52,6 +55,7 @@ impl Default for Options {
             secrets: None,
             audit: None,
             controllers: Controllers::all(),
+            nodes: Vec::new(),
         }
     }
 }

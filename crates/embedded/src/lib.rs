@@ -10,6 +10,7 @@
 //! - [`serve`]: the API on a socket, with TLS; the data folder; kubeconfigs; the audit log.
 //! - [`node`]: where pods run: doors that the API asks at, logs, addresses and names.
 //! - [`controllers`]: what the API server needs beside it: namespaces and the garbage collector.
+//! - [`node`]: which nodes there are, and what runs pods on them.
 //!
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
 //!
@@ -52,6 +53,8 @@ pub use cluster::{Cluster, Error, Options, Storage};
 pub use controllers::driver::{Work, WorkId};
 pub use controllers::{Controller, Controllers};
 pub use manual::{Manual, Snapshot};
+pub use node::entry::{Capacity, EntryError, NodeEntry, NodeKind};
+pub use node::hollow::stages::{Delay, Moment, Stage, Stages, Step};
 pub use security::Secrets;
 pub use serve::audit::AuditOptions;
 pub use serve::folder::FolderError;
