@@ -1,0 +1,83 @@
+//! hostPath volumes: which paths of the machine a pod may see, and what has to be there.
+
+use std::fs::FileType;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::{cannot, make_folder};
+
+/// Which paths of the machine pods may name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPaths {
+    Anywhere,
+    /// These and what is below them.
+    Below(Vec<PathBuf>),
+}
+
+impl HostPaths {
+    /// The path with its symbolic links followed, if it is one a pod may see.
+    pub(super) fn allowed(&self, path: &str) -> Result<PathBuf, String> {
+        let wanted = Path::new(path);
+        let steps_back = wanted.components().any(|part| part == Component::ParentDir);
+        if !wanted.is_absolute() || steps_back {
+            return Err(format!(
+                "hostPath {path:?} must be an absolute path without \"..\": correct the volume's path"
+            ));
+        }
+        let real = real(wanted);
+        let within = match self {
+            Self::Anywhere => true,
+            Self::Below(prefixes) => prefixes.iter().any(|prefix| real.starts_with(self::real(prefix))),
+        };
+        if within {
+            Ok(real)
+        } else {
+            Err(format!(
+                "hostPath {path:?} is outside of the folders that pods may see: start usher with --host-path PREFIX, \
+                 where PREFIX is that path or a folder above it"
+            ))
+        }
+    }
+}
+
+/// The path without symbolic links; what is not there yet is taken as written.
+fn real(path: &Path) -> PathBuf {
+    if let Ok(real) = path.canonicalize() {
+        return real;
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(above), Some(name)) => real(above).join(name),
+        _ => path.to_owned(),
+    }
+}
+
+/// Checks a hostPath's `type`, making what it says may be made.
+pub(super) fn check(path: &Path, wanted: &str) -> Result<(), String> {
+    let found = std::fs::metadata(path).ok().map(|found| found.file_type());
+    let is = |test: fn(&FileType) -> bool, what: &str| {
+        if found.as_ref().is_some_and(test) {
+            Ok(())
+        } else {
+            Err(format!("hostPath type check failed: {} is not {what}", path.display()))
+        }
+    };
+    match wanted {
+        // Container runtimes make the folder of an unchecked path that is not there.
+        "" | "DirectoryOrCreate" if found.is_none() => {
+            make_folder(path, 0o755).map_err(|why| cannot("make", path, &why))
+        }
+        "" => Ok(()),
+        "DirectoryOrCreate" | "Directory" => is(FileType::is_dir, "a directory"),
+        "FileOrCreate" if found.is_none() => std::fs::File::create(path)
+            .map(drop)
+            .map_err(|why| cannot("make", path, &why)),
+        "FileOrCreate" | "File" => is(FileType::is_file, "a file"),
+        "Socket" => is(FileTypeExt::is_socket, "a socket"),
+        "CharDevice" => is(FileTypeExt::is_char_device, "a character device"),
+        "BlockDevice" => is(FileTypeExt::is_block_device, "a block device"),
+        other => Err(format!(
+            "hostPath type {other:?} is not known: use Directory, DirectoryOrCreate, File, FileOrCreate, Socket, \
+             CharDevice or BlockDevice"
+        )),
+    }
+}
