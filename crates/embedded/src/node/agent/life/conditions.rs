@@ -59,7 +59,8 @@ pub(super) fn of(desk: &Desk<'_>, init: &[ContainerStatus], main: &[ContainerSta
     conditions
 }
 
-pub(super) fn is_ours(type_: &str) -> bool {
+/// Whether a kubelet owns a condition of this type.
+pub fn is_ours(type_: &str) -> bool {
     OWNED.contains(&type_)
 }
 

@@ -92,6 +92,11 @@ impl Kept {
         self.containers.entry(container.to_owned()).or_default()
     }
 
+    /// Of a pod whose life was over before this agent saw it.
+    pub fn end_as_finished(&mut self, now: Timestamp) {
+        self.end(EndReason::Finished, now);
+    }
+
     /// Sets an end, if there is none yet.
     pub(super) fn end(&mut self, why: EndReason, since: Timestamp) {
         match &mut self.ended {

@@ -28,6 +28,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use crate::node::supervisor::protocol::{Attempt, ExitReason, Phase};
 
 pub use backoff::Limits;
+pub use conditions::is_ours as is_own_condition;
 pub use kept::{Doomed, EndReason, Kept, Verdict};
 
 /// By container, then by attempt: as the supervisor says.
@@ -105,7 +106,7 @@ pub enum Step {
 pub struct Telling {
     pub container: Option<String>,
     pub is_warning: bool,
-    pub reason: &'static str,
+    pub reason: String,
     pub message: String,
 }
 
@@ -118,6 +119,8 @@ pub struct Decision {
     pub kept: Kept,
     /// When to decide again if nothing else happens.
     pub wake: Option<Timestamp>,
+    /// Containers that run and may be probed: which attempt, since when.
+    pub up: BTreeMap<String, (u32, Timestamp)>,
 }
 
 /// See the module.
@@ -150,7 +153,18 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
         }
     }
     let status = status::of(&desk);
+    let up = desk
+        .init_containers()
+        .iter()
+        .chain(desk.main_containers())
+        .filter(|container| desk.is_up(container))
+        .filter_map(|container| match desk.stage(&container.name) {
+            Stage::Running { attempt, since, .. } => Some((container.name.clone(), (attempt, since))),
+            _ => None,
+        })
+        .collect();
     Decision {
+        up,
         steps: desk.steps,
         status,
         tellings: desk.tellings,
@@ -292,11 +306,11 @@ impl<'a> Desk<'a> {
         self.sight.pod.metadata.deletion_timestamp.is_some()
     }
 
-    fn tell(&mut self, container: &str, is_warning: bool, reason: &'static str, message: impl Into<String>) {
+    fn tell(&mut self, container: &str, is_warning: bool, reason: &str, message: impl Into<String>) {
         self.tellings.push(Telling {
             container: (!container.is_empty()).then(|| container.to_owned()),
             is_warning,
-            reason,
+            reason: reason.to_owned(),
             message: message.into(),
         });
     }
