@@ -301,6 +301,8 @@ pub enum Refusal {
     Unknown,
     /// It does not run (any more, or yet).
     NotRunning,
+    /// An earlier attempt of the container has not ended yet.
+    Busy,
     /// The pod is ending: nothing new starts.
     Ending,
     /// The system did not let us; the message says what and why.
