@@ -18,6 +18,8 @@ use crate::controllers::driver::Driver;
 use crate::fault::Fault;
 use crate::kinds;
 use crate::manual::Manual;
+use crate::node::door::{AllDoors, Doors};
+use crate::node::net::Block;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{self, Secrets, Security};
@@ -40,6 +42,9 @@ pub struct Options {
     pub audit: Option<AuditOptions>,
     /// Which of them run: a test may leave out the garbage collector, say.
     pub controllers: Controllers,
+    /// Where pods and Services have their addresses (W1). Where processes run, one that was taken for this cluster:
+    /// [`crate::node::net::HeldBlock`].
+    pub network: Block,
 }
 
 impl Default for Options {
@@ -52,6 +57,7 @@ impl Default for Options {
             secrets: None,
             audit: None,
             controllers: Controllers::all(),
+            network: Block::default(),
         }
     }
 }
@@ -178,7 +184,8 @@ impl Cluster {
             (None, Clock::Manual(_)) => 0,
             (None, Clock::System) => security::random_number().map_err(Error::Random)?,
         };
-        let registry = Arc::new(Registry::new(store, options.clock, seed, Admission::default()));
+        let admission = Admission::in_block(options.network.number());
+        let registry = Arc::new(Registry::new(store, options.clock, seed, admission));
         futures::executor::block_on(async {
             first_objects(&registry).await?;
             registry.establish_definitions().await
@@ -190,6 +197,7 @@ impl Cluster {
                 security: Security::new(secrets),
                 documents: crate::api::Documents::default(),
                 audit,
+                doors: AllDoors::default(),
                 controllers_failed: OnceLock::new(),
                 openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
             }),
@@ -249,6 +257,16 @@ impl Cluster {
         F: Future<Output = Value> + Send + 'static,
     {
         self.server.registry.admission.handle(url, handler);
+    }
+
+    /// From now on this node is asked for the logs of its pods, and for commands in them.
+    pub fn open_doors(&self, node: &str, doors: Arc<dyn Doors>) {
+        self.server.doors.open(node, doors);
+    }
+
+    /// The node has stopped, or cannot be reached: nobody is asked for its pods' logs any more.
+    pub fn close_doors(&self, node: &str) {
+        self.server.doors.close(node);
     }
 
     /// Forgets all history: whoever watches from before must list anew.
