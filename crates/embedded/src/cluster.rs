@@ -19,6 +19,8 @@ use crate::fault::Fault;
 use crate::kinds;
 use crate::manual::Manual;
 use crate::node::entry::NodeEntry;
+use crate::node::door::{AllDoors, Doors};
+use crate::node::net::Block;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{self, Secrets, Security};
@@ -43,6 +45,9 @@ pub struct Options {
     pub controllers: Controllers,
     /// Which nodes there are (11.1). None: nothing runs pods, unless somebody else registers a node.
     pub nodes: Vec<NodeEntry>,
+    /// Where pods and Services have their addresses (W1). Where processes run, one that was taken for this cluster:
+    /// [`crate::node::net::HeldBlock`].
+    pub network: Block,
 }
 
 impl Default for Options {
@@ -56,6 +61,7 @@ impl Default for Options {
             audit: None,
             controllers: Controllers::all(),
             nodes: Vec::new(),
+            network: Block::default(),
         }
     }
 }
@@ -182,7 +188,8 @@ impl Cluster {
             (None, Clock::Manual(_)) => 0,
             (None, Clock::System) => security::random_number().map_err(Error::Random)?,
         };
-        let registry = Arc::new(Registry::new(store, options.clock, seed, Admission::default()));
+        let admission = Admission::in_block(options.network.number());
+        let registry = Arc::new(Registry::new(store, options.clock, seed, admission));
         futures::executor::block_on(async {
             first_objects(&registry).await?;
             registry.establish_definitions().await
@@ -194,6 +201,7 @@ impl Cluster {
                 security: Security::new(secrets),
                 documents: crate::api::Documents::default(),
                 audit,
+                doors: AllDoors::default(),
                 controllers_failed: OnceLock::new(),
                 openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
             }),
@@ -253,6 +261,16 @@ impl Cluster {
         F: Future<Output = Value> + Send + 'static,
     {
         self.server.registry.admission.handle(url, handler);
+    }
+
+    /// From now on this node is asked for the logs of its pods, and for commands in them.
+    pub fn open_doors(&self, node: &str, doors: Arc<dyn Doors>) {
+        self.server.doors.open(node, doors);
+    }
+
+    /// The node has stopped, or cannot be reached: nobody is asked for its pods' logs any more.
+    pub fn close_doors(&self, node: &str) {
+        self.server.doors.close(node);
     }
 
     /// Forgets all history: whoever watches from before must list anew.

@@ -17,6 +17,7 @@ use crate::api::body::ApiBody;
 use crate::api::negotiate::{Format, representation};
 use crate::api::watch::WatchLines;
 use crate::fault::Fault;
+use crate::node::door::LogStream;
 use crate::store::{self, Revision};
 
 /// Smaller answers are not worth compressing (A7).
@@ -40,6 +41,9 @@ pub(crate) struct Answer {
 enum Content {
     Bytes(Bytes),
     Watch(Box<WatchLines>),
+    Log(LogStream),
+    /// Nothing, and the connection is no longer HTTP's.
+    Upgrade(Vec<(HeaderName, String)>),
 }
 
 impl Answer {
@@ -84,6 +88,21 @@ impl Answer {
         Self {
             content: Content::Watch(Box::new(lines)),
             ..Self::bytes(200, "application/json", Bytes::new())
+        }
+    }
+
+    pub(crate) fn log(log: LogStream) -> Self {
+        Self {
+            content: Content::Log(log),
+            ..Self::bytes(200, "text/plain", Bytes::new())
+        }
+    }
+
+    /// With the headers of the protocol that was agreed on.
+    pub(crate) fn upgrade(headers: Vec<(HeaderName, String)>) -> Self {
+        Self {
+            content: Content::Upgrade(headers),
+            ..Self::nothing(101)
         }
     }
 
@@ -159,6 +178,13 @@ impl Answer {
         }
         let body = match self.content {
             Content::Watch(lines) => ApiBody::watch(*lines),
+            Content::Log(log) => ApiBody::log(log),
+            Content::Upgrade(headers) => {
+                for (name, value) in &headers {
+                    put(name, value);
+                }
+                ApiBody::whole(Bytes::new())
+            }
             Content::Bytes(bytes) if parts.method == Method::HEAD => {
                 drop(bytes);
                 ApiBody::whole(Bytes::new())

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use futures::Stream as _;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use crate::api::protobuf::{BodyType, DELETE_OPTIONS};
 use crate::api::watch::WatchLines;
 use crate::fault::{Fault, quote};
+use crate::node::door::LogStream;
 use crate::registry::ask::Parsed;
 use crate::schema::settle_numbers;
 
@@ -26,7 +28,7 @@ const FRAME: usize = 256 * 1024;
 /// bytes with aliases of aliases would otherwise keep a processor busy for seconds.
 const MOST_REPEATED: usize = 20_000;
 
-/// What is answered: bytes, or a watch that goes on.
+/// What is answered: bytes, or a watch or log that goes on.
 #[derive(Debug)]
 pub struct ApiBody(Inner);
 
@@ -34,6 +36,7 @@ pub struct ApiBody(Inner);
 enum Inner {
     Whole(VecDeque<Bytes>),
     Watch(Box<WatchLines>),
+    Log(LogStream),
 }
 
 impl ApiBody {
@@ -52,6 +55,10 @@ impl ApiBody {
     pub(crate) fn watch(lines: WatchLines) -> Self {
         Self(Inner::Watch(Box::new(lines)))
     }
+
+    pub(crate) fn log(log: LogStream) -> Self {
+        Self(Inner::Log(log))
+    }
 }
 
 impl Body for ApiBody {
@@ -67,6 +74,9 @@ impl Body for ApiBody {
             Inner::Watch(lines) => lines
                 .poll_line(context)
                 .map(|line| line.map(|bytes| Ok(Frame::data(bytes)))),
+            Inner::Log(log) => Pin::new(log)
+                .poll_next(context)
+                .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
@@ -79,7 +89,7 @@ impl Body for ApiBody {
             Inner::Whole(frames) => {
                 http_body::SizeHint::with_exact(frames.iter().map(|bytes| bytes.len() as u64).sum())
             }
-            Inner::Watch(_) => http_body::SizeHint::default(),
+            Inner::Watch(_) | Inner::Log(_) => http_body::SizeHint::default(),
         }
     }
 }

@@ -15,6 +15,7 @@ mod protobuf;
 mod query;
 mod reviews;
 pub(crate) mod route;
+pub(crate) mod streams;
 pub mod table;
 mod twice;
 mod verbs;
@@ -41,6 +42,7 @@ use crate::api::query::Query;
 use crate::api::route::Route;
 use crate::caller::Caller;
 use crate::fault::Fault;
+use crate::node::door::AllDoors;
 use crate::registry::Registry;
 use crate::security::Security;
 use crate::serve::audit::{Answered, Audit};
@@ -53,6 +55,8 @@ pub(crate) struct Server {
     pub(crate) documents: Documents,
     pub(crate) openapi: openapi::Documents,
     pub(crate) audit: Option<Audit>,
+    /// Of the nodes that run here.
+    pub(crate) doors: AllDoors,
     /// Why the controllers have stopped, if they did so by themselves.
     pub(crate) controllers_failed: OnceLock<String>,
 }

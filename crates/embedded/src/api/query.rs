@@ -33,6 +33,12 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
+    /// Every value given for a name.
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        let pairs = self.0.iter().filter(|(key, _)| key == name);
+        pairs.map(|(_, value)| value.clone()).collect()
+    }
+
     /// A flag: present and neither `false` nor `0`, as the reference reads it.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.find(name)
@@ -90,8 +96,20 @@ impl Query {
     pub(crate) fn log_options(&self) -> Result<LogOptions, Fault> {
         let mut options = LogOptions {
             container: self.get("container").to_owned(),
+            stream: self.get("stream").to_owned(),
+            follow: self.flag("follow"),
+            previous: self.flag("previous"),
+            timestamps: self.flag("timestamps"),
             ..LogOptions::default()
         };
+        let since = self.get("sinceTime");
+        if !since.is_empty() {
+            let time = since.parse().map_err(|_| {
+                let shown = crate::fault::quote(since);
+                Fault::bad_request(format!("sinceTime: {shown} is no time: give one like 2026-11-16T10:00:00Z"))
+            });
+            options.since_time = Some(time?);
+        }
         for name in ["tailLines", "sinceSeconds", "limitBytes"] {
             if let Some(number) = self.number(name)? {
                 options.numbers.push((name, number));
@@ -101,8 +119,7 @@ impl Query {
     }
 
     fn dry_run_words(&self) -> Vec<String> {
-        let words = self.0.iter().filter(|(name, _)| name == "dryRun");
-        words.map(|(_, value)| value.clone()).collect()
+        self.all("dryRun")
     }
 
     /// `dryRun` and `fieldValidation` for a write whose options are called `options` (`CreateOptions`, …).

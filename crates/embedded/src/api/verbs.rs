@@ -83,10 +83,9 @@ impl Call<'_> {
                 self.delete_collection(target, body).await
             }
             (&Method::DELETE, None) if !is_collection => self.delete(target, body).await,
-            (&Method::GET, Some("log")) => {
-                self.registry().log(target, &self.query.log_options()?)?;
-                Ok(Answer::nothing(204))
-            }
+            (&Method::GET, Some("log")) => self.log(target).await,
+            (&Method::GET | &Method::POST, Some("exec")) => self.exec(target),
+            (&Method::GET | &Method::POST, Some("attach" | "portforward")) => Err(self.not_served(target)?),
             (&Method::GET, Some("scale")) => {
                 let asked = self.representation(true)?;
                 let scale = self.registry().get_scale(target)?;
@@ -139,7 +138,11 @@ impl Call<'_> {
         if place.namespace.is_none() && is_namespaced && (!place.name.is_empty() || self.parts.method == Method::POST) {
             return Err(nothing());
         }
-        if !place.subresource.is_empty() && !crate::kinds::has_subresource(&resource.row, version, place.subresource) {
+        let is_pod = place.group.is_empty() && place.resource == "pods";
+        // Not served, and refused with a sentence.
+        let is_known = is_pod && matches!(place.subresource, "attach" | "portforward");
+        let is_served = || crate::kinds::has_subresource(&resource.row, version, place.subresource);
+        if !place.subresource.is_empty() && !is_known && !is_served() {
             return Err(
                 if resource.is_custom() && matches!(place.subresource, "status" | "scale") {
                     Fault::not_found(&resource.row.resource(), place.name)

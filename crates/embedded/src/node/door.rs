@@ -115,7 +115,12 @@ impl Executed {
 /// What is said of a command for a container that does not run, in the reference's words.
 #[must_use]
 pub fn not_running(container: &str) -> Fault {
-    Fault::internal(format!("container not found ({})", crate::fault::quote(container)))
+    let name = crate::fault::quote(container);
+    Fault::new(
+        500,
+        "InternalError",
+        format!("unable to upgrade connection: container not found ({name})"),
+    )
 }
 
 /// Bytes of a log as they become known.

@@ -46,7 +46,7 @@ use crate::schema;
 use crate::store::{self, Change, Commit, Entry, Expect, Key, ReadError, Revision, Store, Write, WriteError};
 
 pub(crate) use delete_options::{DeleteOptions, check_dry_run};
-pub(crate) use logs::LogOptions;
+pub(crate) use logs::{LogOptions, PodPlace};
 pub(crate) use update::Patch;
 
 /// How often a write that named no revision is tried again when somebody was faster (O10).

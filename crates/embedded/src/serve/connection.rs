@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use crate::api::streams::Stopping as UntilStop;
 use crate::api::{ApiBody, ApiService};
 
 /// How long silence is borne.
@@ -72,8 +73,10 @@ pub(super) async fn serve(
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(stream);
     let until = stopping.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let (api, until) = (api.clone(), until.clone());
+        // For what takes the connection over: its end is no longer ours to wait for.
+        request.extensions_mut().insert(UntilStop(until.clone()));
         async move {
             // A task of its own: a client that goes away in the middle of a write does not leave half of it done.
             let response = match tokio::spawn(api.answer(request)).await {
@@ -103,7 +106,7 @@ pub(super) async fn serve(
             .timer(TokioTimer::new())
             .header_read_timeout(patience.headers)
             .max_buf_size(HEADER_BYTES as usize);
-        let connection = std::pin::pin!(builder.serve_connection(io, service));
+        let connection = std::pin::pin!(builder.serve_connection(io, service).with_upgrades());
         drive(connection, stopping, |connection| connection.graceful_shutdown()).await;
     }
 }
