@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use futures::FutureExt as _;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -13,8 +14,10 @@ use tokio::task::JoinSet;
 use crate::admission::Admission;
 use crate::api::{ApiService, Server};
 use crate::clock::Clock;
-use crate::controllers::Controllers;
 use crate::controllers::driver::Driver;
+use crate::controllers::hand::{Hand, Settings};
+use crate::controllers::volumes::CLASSES;
+use crate::controllers::{Controller, Controllers, certificates};
 use crate::fault::Fault;
 use crate::kinds;
 use crate::manual::Manual;
@@ -25,6 +28,7 @@ use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{self, Secrets, Security};
 use crate::serve::audit::{Audit, AuditOptions};
+use crate::serve::certificate::Identity;
 use crate::serve::folder::{Folder, FolderError};
 use crate::serve::{ListenError, ListenOptions, Listener, Listening};
 use crate::store::{self, Durability, Options as StoreOptions, Store, StoreError};
@@ -48,6 +52,8 @@ pub struct Options {
     /// Where pods and Services have their addresses (W1). Where processes run, one that was taken for this cluster:
     /// [`crate::node::net::HeldBlock`].
     pub network: Block,
+    /// How long a node may be silent before it counts as lost: the reference's 50 s, or less for who tries fail-over.
+    pub node_grace: SignedDuration,
 }
 
 impl Default for Options {
@@ -62,6 +68,7 @@ impl Default for Options {
             controllers: Controllers::all(),
             nodes: Vec::new(),
             network: Block::default(),
+            node_grace: SignedDuration::from_secs(50),
         }
     }
 }
@@ -112,6 +119,9 @@ struct Life {
     tasks: Mutex<JoinSet<()>>,
     /// Of a cluster in memory: made when it is needed, gone with it.
     folder: OnceLock<Folder>,
+    /// Where that is, for controllers.
+    data: Arc<OnceLock<PathBuf>>,
+    node_grace: SignedDuration,
 }
 
 impl Cluster {
@@ -123,7 +133,7 @@ impl Cluster {
         let controllers = options.controllers.clone();
         let cluster = Self::still(options)?;
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+            let driver = cluster.driver(&controllers);
             let mut stop = cluster.life.stop.subscribe();
             let server = Arc::downgrade(&cluster.server);
             let work = async move {
@@ -144,7 +154,7 @@ impl Cluster {
         };
         let controllers = options.controllers.clone();
         let cluster = Self::still(options)?;
-        let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+        let driver = cluster.driver(&controllers);
         Ok(Manual::new(cluster, clock, driver))
     }
 
@@ -152,6 +162,18 @@ impl Cluster {
     #[must_use]
     pub fn store_stats(&self) -> store::Stats {
         self.server.registry.store.stats()
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            node_grace: self.life.node_grace,
+            security: self.server.security.clone(),
+            data: self.life.data.clone(),
+        }
+    }
+
+    fn driver(&self, controllers: &Controllers) -> Driver {
+        Driver::new(self.server.registry.clone(), self.settings(), controllers)
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
@@ -162,7 +184,8 @@ impl Cluster {
     fn still(options: Options) -> Result<Self, Error> {
         let clock = options.clock.clone();
         let store_options = StoreOptions::new(move || clock.now());
-        let life = Life::default();
+        let mut life = Life::new(options.node_grace);
+        let mut authority = None;
         let (store, kept) = match &options.storage {
             Storage::Memory => (Store::memory(store_options), None),
             Storage::Disk { file, durability } => (Store::open(file, *durability, store_options)?, None),
@@ -171,7 +194,8 @@ impl Cluster {
                 let store = Store::open(folder.store(), *durability, store_options)?;
                 // Only now is the folder ours.
                 let secrets = folder.secrets()?;
-                let _ = life.folder.set(folder);
+                authority = Identity::authority_kept(&folder)?;
+                life.keep(folder);
                 (store, Some(secrets))
             }
         };
@@ -190,15 +214,20 @@ impl Cluster {
         };
         let admission = Admission::in_block(options.network.number());
         let registry = Arc::new(Registry::new(store, options.clock, seed, admission));
+        let has_volumes = options.controllers.has(Controller::Volumes);
         futures::executor::block_on(async {
-            first_objects(&registry).await?;
+            first_objects(&registry, has_volumes).await?;
             registry.establish_definitions().await
         })
         .map_err(Error::First)?;
+        let security = Security::new(secrets);
+        if let Some(authority) = authority {
+            security.set_authority(&authority);
+        }
         Ok(Self {
             server: Arc::new(Server {
                 registry,
-                security: Security::new(secrets),
+                security: Arc::new(security),
                 documents: crate::api::Documents::default(),
                 audit,
                 doors: AllDoors::default(),
@@ -223,6 +252,8 @@ impl Cluster {
         let listener = Listener::open(options, self.life.folder()?, self.server.security.token()).await?;
         let listening = listener.listening.clone();
         self.server.security.set_address(listening.address());
+        self.server.security.set_authority(listening.access().authority());
+        certificates::republish(&Hand::new(self.server.registry.clone(), self.settings())).await;
         let api = self.guarded_service();
         self.life.tasks().spawn(listener.run(api, stop));
         Ok(listening)
@@ -305,17 +336,23 @@ async fn supervised(server: Weak<Server>, work: impl Future<Output = ()>) {
     }
 }
 
-impl Default for Life {
-    fn default() -> Self {
+impl Life {
+    fn new(node_grace: SignedDuration) -> Self {
         Self {
             stop: watch::Sender::new(false),
             tasks: Mutex::default(),
             folder: OnceLock::new(),
+            data: Arc::default(),
+            node_grace,
         }
     }
-}
 
-impl Life {
+    /// Of a cluster on disk.
+    fn keep(&mut self, folder: Folder) {
+        let _ = self.data.set(folder.path().to_owned());
+        let _ = self.folder.set(folder);
+    }
+
     fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -325,12 +362,14 @@ impl Life {
             return Ok(folder);
         }
         let folder = Folder::temporary()?;
-        Ok(self.folder.get_or_init(|| folder))
+        let folder = self.folder.get_or_init(|| folder);
+        let _ = self.data.set(folder.path().to_owned());
+        Ok(folder)
     }
 }
 
-/// The namespaces (C2) and priority classes that every cluster has.
-async fn first_objects(registry: &Registry) -> Result<(), Fault> {
+/// The namespaces (C2) and priority classes that every cluster has, and the storage classes (C7) of one that has volumes.
+async fn first_objects(registry: &Registry, has_volumes: bool) -> Result<(), Fault> {
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         first_object(registry, ("", "namespaces"), name, body).await?;
@@ -339,6 +378,11 @@ async fn first_objects(registry: &Registry) -> Result<(), Fault> {
         let body = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
             "value": value, "description": description});
         first_object(registry, ("scheduling.k8s.io", "priorityclasses"), name, body).await?;
+    }
+    if has_volumes {
+        for class in CLASSES {
+            first_object(registry, ("storage.k8s.io", "storageclasses"), class.name, class.body()).await?;
+        }
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use futures::Stream;
 use jiff::{SignedDuration, Timestamp};
 
 use super::census::Census;
-use super::hand::Hand;
+use super::hand::{Hand, Settings};
 use super::{Control, Controller, Controllers, Next, Wishes};
 use crate::registry::Registry;
 use crate::store::{LogEntry, Prefix, Watcher};
@@ -106,9 +106,9 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(registry: Arc<Registry>, controllers: &Controllers) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, settings: Settings, controllers: &Controllers) -> Self {
         Self {
-            hand: Hand::new(registry),
+            hand: Hand::new(registry, settings),
             controls: controllers.iter().map(|name| (name, name.control())).collect(),
             census: Census::default(),
             watcher: None,
