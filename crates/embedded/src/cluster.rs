@@ -21,9 +21,11 @@ use crate::controllers::{Controller, Controllers, certificates};
 use crate::fault::Fault;
 use crate::kinds;
 use crate::manual::Manual;
-use crate::node::entry::NodeEntry;
 use crate::node::door::{AllDoors, Doors};
-use crate::node::net::Block;
+use crate::node::entry::NodeEntry;
+use crate::node::machine::{Machine, NodeError, NodeHandle, ProcessOptions};
+use crate::node::net::held::BlockError;
+use crate::node::net::{Block, HeldBlock};
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{self, Secrets, Security};
@@ -49,9 +51,11 @@ pub struct Options {
     pub controllers: Controllers,
     /// Which nodes there are (11.1). None: nothing runs pods, unless somebody else registers a node.
     pub nodes: Vec<NodeEntry>,
-    /// Where pods and Services have their addresses (W1). Where processes run, one that was taken for this cluster:
-    /// [`crate::node::net::HeldBlock`].
+    /// Where pods and Services have their addresses (W1). Where processes run this is not asked: a block of addresses is
+    /// taken for the cluster ([`crate::node::net::HeldBlock`]).
     pub network: Block,
+    /// How process nodes run pods. Without it there are no process nodes.
+    pub process: Option<ProcessOptions>,
     /// How long a node may be silent before it counts as lost: the reference's 50 s, or less for who tries fail-over.
     pub node_grace: SignedDuration,
 }
@@ -68,6 +72,7 @@ impl Default for Options {
             controllers: Controllers::all(),
             nodes: Vec::new(),
             network: Block::default(),
+            process: None,
             node_grace: SignedDuration::from_secs(50),
         }
     }
@@ -101,6 +106,8 @@ pub enum Error {
     Clock,
     #[error("the cluster's first objects could not be written: {0}")]
     First(Fault),
+    #[error(transparent)]
+    Block(#[from] BlockError),
 }
 
 /// A running cluster. Clones are the same one.
@@ -122,6 +129,9 @@ struct Life {
     /// Where that is, for controllers.
     data: Arc<OnceLock<PathBuf>>,
     node_grace: SignedDuration,
+    /// The cluster's addresses, until the machine has them.
+    held: Mutex<Option<HeldBlock>>,
+    machine: OnceLock<Arc<Machine>>,
 }
 
 impl Cluster {
@@ -131,6 +141,8 @@ impl Cluster {
     /// handle is dropped. Without a runtime nothing happens by itself. It listens nowhere: see [`Cluster::listen`].
     pub fn start(options: Options) -> Result<Self, Error> {
         let controllers = options.controllers.clone();
+        let (nodes, process) = (options.nodes.clone(), options.process.clone());
+        let is_in_memory = matches!(options.storage, Storage::Memory);
         let cluster = Self::still(options)?;
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let driver = cluster.driver(&controllers);
@@ -143,8 +155,69 @@ impl Cluster {
                 }
             };
             cluster.life.tasks().spawn_on(work, &runtime);
+            if let Some(process) = process {
+                cluster.start_machine(process, &nodes, is_in_memory, &runtime)?;
+            }
         }
         Ok(cluster)
+    }
+
+    /// The process nodes.
+    fn start_machine(
+        &self,
+        options: ProcessOptions,
+        nodes: &[NodeEntry],
+        is_in_memory: bool,
+        runtime: &tokio::runtime::Handle,
+    ) -> Result<(), Error> {
+        let Some(held) = self.life.held() else {
+            return Ok(());
+        };
+        let hand = Hand::new(self.server.registry.clone(), self.settings());
+        let data = self.folder()?.to_owned();
+        let Some(machine) = Machine::new(&self.server, &hand, data, options, nodes, held, is_in_memory) else {
+            return Ok(());
+        };
+        let _ = self.server.machine.set(Arc::downgrade(&machine));
+        let _ = self.life.machine.set(machine.clone());
+        let mut stop = self.life.stop.subscribe();
+        let work = async move {
+            tokio::select! {
+                () = machine.run() => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+        };
+        self.life.tasks().spawn_on(work, runtime);
+        Ok(())
+    }
+
+    /// A process node, to be stopped, killed, cut off and started again.
+    pub fn node(&self, name: &str) -> Result<NodeHandle, NodeError> {
+        match self.life.machine.get() {
+            Some(machine) => machine.node(name),
+            None => Err(NodeError::NoNode(name.to_owned())),
+        }
+    }
+
+    /// All process nodes.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeHandle> {
+        self.life.machine.get().map(Machine::nodes).unwrap_or_default()
+    }
+
+    /// How pods are kept apart from the rest of the machine, and why; `None` before that is known, or without process nodes.
+    #[must_use]
+    pub fn isolation(&self) -> Option<String> {
+        self.life.machine.get()?.isolation_told()
+    }
+
+    /// Stops the process nodes and their pods, with each pod's grace; the objects stay, and at the next start the pods run
+    /// again. `progress` is told of the pods that are waited for. To be called before [`Cluster::stop`]; dropped in the
+    /// middle, it leaves the rest of them running.
+    pub async fn stop_pods(&self, progress: impl FnMut(&[String])) {
+        if let Some(machine) = self.life.machine.get() {
+            machine.stop_pods(progress).await;
+        }
     }
 
     /// The same, but nothing runs by itself: time, controllers and watches go on when they are told to.
@@ -212,7 +285,16 @@ impl Cluster {
             (None, Clock::Manual(_)) => 0,
             (None, Clock::System) => security::random_number().map_err(Error::Random)?,
         };
-        let admission = Admission::in_block(options.network.number());
+        let network = match &options.process {
+            Some(_) => {
+                let held = HeldBlock::take(life.folder()?.path())?;
+                let block = held.block();
+                life.hold(held);
+                block
+            }
+            None => options.network,
+        };
+        let admission = Admission::in_block(network.number());
         let registry = Arc::new(Registry::new(store, options.clock, seed, admission));
         let has_volumes = options.controllers.has(Controller::Volumes);
         futures::executor::block_on(async {
@@ -231,6 +313,7 @@ impl Cluster {
                 documents: crate::api::Documents::default(),
                 audit,
                 doors: AllDoors::default(),
+                machine: OnceLock::new(),
                 controllers_failed: OnceLock::new(),
                 openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
             }),
@@ -344,7 +427,17 @@ impl Life {
             folder: OnceLock::new(),
             data: Arc::default(),
             node_grace,
+            held: Mutex::default(),
+            machine: OnceLock::new(),
         }
+    }
+
+    fn hold(&self, held: HeldBlock) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+    }
+
+    fn held(&self) -> Option<HeldBlock> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Of a cluster on disk.

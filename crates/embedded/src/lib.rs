@@ -54,6 +54,7 @@ pub use controllers::driver::{Work, WorkId};
 pub use controllers::{Controller, Controllers};
 pub use manual::{Manual, Snapshot};
 pub use node::entry::{Capacity, EntryError, NodeEntry, NodeKind};
+pub use node::machine::{IsolationChoice, NodeError, NodeHandle, NodeState, ProcessOptions};
 pub use node::hollow::stages::{Delay, Moment, Stage, Stages, Step};
 pub use security::Secrets;
 pub use serve::audit::AuditOptions;

@@ -142,7 +142,7 @@ impl Server {
                 Ok(Answer::bytes(200, "text/plain; charset=utf-8", index.to_string()))
             }
             Route::OpenApi(path) => self.openapi_document(path, parts, &rows()),
-            Route::Resource(_) | Route::Unknown => Err(no_such_path()),
+            Route::Resource(_) | Route::Machines(_) | Route::Unknown => Err(no_such_path()),
         }
     }
 

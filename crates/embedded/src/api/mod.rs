@@ -9,6 +9,7 @@ mod body;
 pub mod discovery;
 mod documents;
 mod lists;
+mod machines;
 mod negotiate;
 pub mod openapi;
 mod protobuf;
@@ -43,6 +44,7 @@ use crate::api::route::Route;
 use crate::caller::Caller;
 use crate::fault::Fault;
 use crate::node::door::AllDoors;
+use crate::node::machine::Machine;
 use crate::registry::Registry;
 use crate::security::Security;
 use crate::serve::audit::{Answered, Audit};
@@ -57,6 +59,8 @@ pub(crate) struct Server {
     pub(crate) audit: Option<Audit>,
     /// Of the nodes that run here.
     pub(crate) doors: AllDoors,
+    /// That of the process nodes, if there are any.
+    pub(crate) machine: OnceLock<std::sync::Weak<Machine>>,
     /// Why the controllers have stopped, if they did so by themselves.
     pub(crate) controllers_failed: OnceLock<String>,
 }
@@ -170,6 +174,7 @@ impl ApiService {
             None => caller,
         };
         match route {
+            Route::Machines(rest) => self.server.machines(&parts.method, rest, &caller).await,
             Route::Resource(place) => {
                 let call = verbs::Call {
                     server: &self.server,

@@ -20,6 +20,8 @@ pub(crate) enum Route<'a> {
     /// `/openapi/v3/apis/apps/v1`: the part behind `v3/`.
     OpenApi(&'a str),
     Resource(Place<'a>),
+    /// `/usher/nodes/NAME/stop`: the part behind `/usher/`. No part of Kubernetes: this machine's nodes and images.
+    Machines(&'a str),
     Unknown,
 }
 
@@ -50,6 +52,7 @@ impl<'a> Route<'a> {
             [] | [""] => Self::Root,
             ["healthz" | "livez" | "readyz", ..] => Self::Health(path),
             ["version"] => Self::Version,
+            ["usher", _, ..] => Self::Machines(path.trim_start_matches("/usher/").trim_end_matches('/')),
             ["metrics"] => Self::Metrics,
             ["openapi", "v3"] => Self::OpenApiIndex,
             ["openapi", "v3", ..] => Self::OpenApi(path.trim_start_matches("/openapi/v3/").trim_end_matches('/')),

@@ -115,7 +115,7 @@ async fn carry(exec: Exec, side: ExecSide) {
             Ok(ExecEvent::Exit(exit)) => {
                 break match exit.start_error {
                     Some(why) => ExecEnd::Failed(why),
-                    None => ExecEnd::Exited(u8::try_from(exit.code).unwrap_or(255)),
+                    None => ExecEnd::Exited(exit.code),
                 };
             }
             Err(why) => break ExecEnd::Failed(why.to_string()),

@@ -70,17 +70,10 @@ impl Surroundings {
             .and_then(|spec| spec.volume_name.as_deref())
             .filter(|volume| !volume.is_empty())
             .ok_or_else(|| format!("PersistentVolumeClaim {name:?} is not bound"))?;
-        let volume = self
-            .mirror
-            .volumes
-            .get(None, volume)
-            .ok_or_else(|| format!("persistentvolume {volume:?} not found"))?;
-        volumes::folder(data, &volume).ok_or_else(|| {
-            format!(
-                "PersistentVolume {:?} has no folder on this machine: use a StorageClass of this cluster, or hostPath",
-                volume.metadata.name.as_deref().unwrap_or_default()
-            )
-        })
+        if self.mirror.volumes.get(None, volume).is_none() {
+            return Err(format!("persistentvolume {volume:?} not found"));
+        }
+        Ok(volumes::folder(data, volume))
     }
 }
 

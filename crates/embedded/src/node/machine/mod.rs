@@ -109,9 +109,10 @@ struct Slot {
 }
 
 impl Machine {
-    /// `None`: none of the entries is a process node. Within a tokio runtime.
+    /// `None`: none of the entries is a process node. The hand's mirror is kept by this machine.
     pub(crate) fn new(
         server: &Arc<Server>,
+        hand: &Hand,
         data: PathBuf,
         options: ProcessOptions,
         entries: &[NodeEntry],
@@ -152,7 +153,7 @@ impl Machine {
         let start = u64::from(std::process::id()).wrapping_mul(7_919);
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Some(Arc::new(Self {
-            hand: Hand::new(server.registry.clone()).named("kubelet"),
+            hand: hand.named("kubelet"),
             server: Arc::downgrade(server),
             host_paths,
             isolation: OnceLock::new(),

@@ -1,0 +1,158 @@
+//! What became of a chore, and what follows from it.
+
+use super::{CHECK, FIRST_TROUBLE, LONGEST_TROUBLE, Report, Worker, later, lose};
+use crate::node::agent::chores::Started;
+use crate::node::agent::life::{self, Doomed, Step, Trouble};
+use crate::node::hooks::{HookFailure, Moment, POST_START_WAITING_REASON};
+use crate::node::supervisor::client;
+
+impl Worker {
+    pub(super) async fn take_report(&mut self, step: Option<Step>, report: Report) {
+        if let Some(step) = &step {
+            self.under_way.remove(step);
+        }
+        let failed = match report {
+            Report::Prepared(Ok(supervisor)) => {
+                self.is_prepared = true;
+                self.generation += 1;
+                self.watch(supervisor).await;
+                None
+            }
+            Report::Prepared(Err(errors)) => {
+                let pod = self.pod();
+                for error in errors {
+                    self.agent().tell_pod(&pod, true, error.reason, error.message);
+                }
+                step.clone()
+            }
+            Report::Started(container, attempt, started) => {
+                self.started(container, attempt, started).await;
+                None
+            }
+            Report::PostStart(container, attempt, done) => {
+                self.post_started(&container, attempt, done);
+                None
+            }
+            Report::PreStop(container, attempt, done) => {
+                if let Err(why) = done {
+                    tracing::debug!(pod = self.context.uid, container, %why, "a preStop hook failed");
+                    let moment = Moment::PreStop;
+                    let (pod, message) = (self.pod(), moment.failed_message().to_owned());
+                    self.context
+                        .tell(&pod, &container, true, moment.failed_reason(), message);
+                }
+                self.kept.container(&container).pre_stop = Some(attempt);
+                self.save();
+                None
+            }
+            Report::Ended(Ok(())) => {
+                self.supervisor = None;
+                self.generation += 1;
+                self.life = life::Supervisor::Over;
+                if let Some(state) = self.context.folder.state() {
+                    self.take_state(state);
+                }
+                let now = self.now();
+                lose(&mut self.attempts, now);
+                None
+            }
+            Report::Ended(Err(why)) => {
+                tracing::debug!(pod = self.context.uid, why, "a supervisor did not end by itself");
+                if let Some(supervisor) = self.supervisor.take() {
+                    let _ = client::put_down(&supervisor, &self.context.uid).await;
+                }
+                self.recover().await;
+                None
+            }
+            Report::Stopped(Err(why)) | Report::Removed(Err(why)) => {
+                tracing::debug!(pod = self.context.uid, why, "a step failed and is tried again");
+                step.clone()
+            }
+            Report::Stopped(Ok(())) | Report::Removed(Ok(())) => None,
+            Report::Forgotten(Err(why)) => {
+                tracing::warn!(pod = self.context.uid, why, "a pod's folder cannot be removed");
+                step.clone()
+            }
+            Report::Forgotten(Ok(())) => {
+                self.agent().machine.forget_pod(&self.context.uid);
+                self.is_forgotten = true;
+                None
+            }
+            Report::Probed(container, attempt, kind, answer) => {
+                self.probed(&container, attempt, kind, answer);
+                None
+            }
+            Report::Refreshed(errors) => {
+                self.is_refreshing = false;
+                let pod = self.pod();
+                for message in errors {
+                    self.agent().tell_pod(&pod, true, "FailedMount", message);
+                }
+                None
+            }
+            Report::Checked(generation, alive) => {
+                self.next_check = later(self.now(), CHECK);
+                if let Err(why) = alive
+                    && generation == self.generation
+                    && self.supervisor.is_some()
+                {
+                    tracing::warn!(pod = self.context.uid, why, "a supervisor is gone");
+                    self.recover().await;
+                }
+                None
+            }
+        };
+        match failed {
+            Some(step) => self.pause(step),
+            None => {
+                if let Some(step) = step {
+                    self.pauses.remove(&step);
+                }
+            }
+        }
+    }
+
+    async fn started(&mut self, container: String, attempt: u32, started: Started) {
+        match started {
+            Started::Accepted => {
+                self.troubles.remove(&container);
+                self.asked.insert((container, attempt));
+            }
+            Started::Refused(refusal) => {
+                let failures = self.troubles.get(&container).map_or(0, |trouble| trouble.failures);
+                let wait = FIRST_TROUBLE.saturating_mul(1 << failures.min(16)).min(LONGEST_TROUBLE);
+                let trouble = Trouble {
+                    reason: refusal.reason.to_owned(),
+                    message: refusal.message,
+                    retry_at: later(self.now(), wait),
+                    failures: failures + 1,
+                };
+                self.troubles.insert(container, trouble);
+            }
+            Started::Lost(why) => {
+                tracing::debug!(pod = self.context.uid, why, "a supervisor was lost while it was asked");
+                self.recover().await;
+            }
+        }
+    }
+
+    fn post_started(&mut self, container: &str, attempt: u32, done: Result<(), HookFailure>) {
+        let now = self.now();
+        match done {
+            Ok(()) => self.kept.container(container).post_start = Some(attempt),
+            Err(HookFailure(message)) => {
+                let (pod, moment) = (self.pod(), Moment::PostStart);
+                let told = moment.failed_message().to_owned();
+                self.context.tell(&pod, container, true, moment.failed_reason(), told);
+                self.kept.container(container).doomed = Some(Doomed {
+                    attempt,
+                    since: now,
+                    grace_seconds: None,
+                    message: moment.failed_reason().to_owned(),
+                    waiting: Some((POST_START_WAITING_REASON.to_owned(), message)),
+                });
+            }
+        }
+        self.save();
+    }
+}

@@ -1,0 +1,8 @@
+//! Process nodes with real processes: a pod's life as the API shows it, and as the machine has it.
+//!
+//! Every test has a cluster of its own in a folder of its own. Programs are the machine's: the image table of [`world`]
+//! says that `busybox` is what is in /bin.
+
+mod faults;
+mod lives;
+mod world;
