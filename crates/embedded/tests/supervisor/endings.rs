@@ -64,15 +64,20 @@ const STRAY: &str = "setsid sh -c 'echo stray; exec sleep 1000' </dev/null & set
 #[tokio::test]
 async fn n3_what_a_container_forks_away_goes_with_it() {
     for level in levels() {
-        for ending in ["exit 0", "sleep 1000"] {
+        for killed in [true, false] {
             let pod = Pod::start(level).await;
-            pod.start_ready(pod.script(&format!("{STRAY}{ending}"))).await;
-            if ending != "exit 0" {
+            pod.start_ready(pod.script(&format!("trap 'exit 0' TERM; {STRAY} while :; do sleep 0.01; done"))).await;
+            until(|| pod.log("c", 0).contains("stray")).await;
+            if killed {
                 pod.supervisor.stop("c", 0, SIGTERM, Duration::ZERO).await.unwrap();
+            } else {
+                pod.supervisor.signal("c", 0, SIGTERM).await.unwrap();
             }
-            pod.until_phase("c", 0, Phase::has_ended).await;
+            let phase = pod.until_phase("c", 0, Phase::has_ended).await;
             let children = descendants(&pod);
-            assert!(children.is_empty() && !pod.has_processes(), "{level:?}, {ending}: {children:?}");
+            assert!(children.is_empty() && !pod.has_processes(), "{level:?}, {killed}: {children:?}");
+            let code = if killed { 137 } else { 0 };
+            assert!(matches!(phase, Phase::Exited { code: told, .. } if told == code), "{level:?}: {phase:?}");
         }
     }
 }
@@ -199,6 +204,7 @@ async fn an_end_kills_everything_and_then_the_supervisor_itself() {
         pod.until_supervisor_ends().await;
         assert!(!pod.has_processes(), "{level:?}");
         let Found::Dead(Some(state)) = pod.find() else { panic!("{level:?}: it is dead") };
-        assert!(matches!(state.attempt("c", 0).unwrap().phase, Phase::Exited { code: 137, .. }), "{level:?}");
+        let phase = &state.attempt("c", 0).unwrap().phase;
+        assert!(matches!(phase, Phase::Exited { code: 137, .. }), "{level:?}: {phase:?}");
     }
 }

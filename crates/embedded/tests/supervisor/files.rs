@@ -19,7 +19,7 @@ async fn the_hosts_root_is_read_only_and_tmp_and_dev_are_its_own() {
              echo mine > /tmp/mine && cat /tmp/mine
              echo x > /dev/null && head -c 2 /dev/zero | od -An -tx1
              ls /dev/pts /dev/shm && echo x > /dev/shm/x && echo out > /dev/stdout
-             echo x > /proc/sys/kernel/domainname 2>/dev/null && echo can write /proc/sys
+             (echo x > /proc/sys/kernel/domainname) 2>/dev/null && echo can write /proc/sys
              ls -d /proc/1/root/ >/dev/null && echo end",
             marker = marker.path().display()
         );

@@ -162,9 +162,13 @@ impl Container {
         self.ended = Some((ended, Timestamp::now()));
     }
 
-    /// Signal now (or as soon as it runs), SIGKILL to all at `kill_at`. Only the first signal counts, and the earliest end.
-    pub(super) fn stop(&mut self, signal: i32, kill_at: Instant) {
-        if self.kill_at.is_none() {
+    /// Signal now (or as soon as it runs), SIGKILL to all after the grace; without one it is killed and not asked. Only
+    /// the first signal counts, and the earliest end.
+    pub(super) fn stop(&mut self, signal: i32, grace: Duration) {
+        let kill_at = Instant::now() + grace;
+        if grace.is_zero() {
+            self.signal_due = None;
+        } else if self.kill_at.is_none() {
             self.signal_due = Some(signal);
         }
         self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));

@@ -285,7 +285,7 @@ pub struct ExecPlan {
 
 /// What a supervisor answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "answer")]
+#[serde(rename_all = "camelCase")]
 pub enum Answer {
     State { state: PodState },
     Done,

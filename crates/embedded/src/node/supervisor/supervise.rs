@@ -304,7 +304,7 @@ impl Supervisor {
     /// Stops one container: `None` if there is no such container alive.
     pub(super) fn stop(&mut self, key: &Key, signal: i32, grace: Duration) -> Option<()> {
         let container = self.containers.get_mut(key)?;
-        container.stop(signal, Instant::now() + grace);
+        container.stop(signal, grace);
         let asked_at = Timestamp::now();
         let kill_at = asked_at.checked_add(grace).unwrap_or(Timestamp::MAX);
         let _ = self.record.change(|state| {
