@@ -11,10 +11,7 @@ use super::ConfigError;
 #[must_use]
 pub fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
     expand_with(text, |name| {
-        variables
-            .get(name)
-            .cloned()
-            .unwrap_or_else(|| format!("$({name})"))
+        variables.get(name).cloned().unwrap_or_else(|| format!("$({name})"))
     })
 }
 
@@ -68,9 +65,15 @@ mod tests {
     use proptest::prelude::*;
 
     fn variables() -> BTreeMap<String, String> {
-        [("A", "a"), ("B", "$(A)"), ("EMPTY", ""), ("with space", "s"), ("$A", "odd")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into()
+        [
+            ("A", "a"),
+            ("B", "$(A)"),
+            ("EMPTY", ""),
+            ("with space", "s"),
+            ("$A", "odd"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
     }
 
     #[test]

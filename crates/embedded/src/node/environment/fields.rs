@@ -26,7 +26,9 @@ pub fn field(pod: &Pod, facts: &Facts, path: &str) -> Result<String, ConfigError
         "spec.nodeName" => spec
             .and_then(|spec| spec.node_name.clone())
             .unwrap_or_else(|| facts.node_name.clone()),
-        "spec.serviceAccountName" => spec.and_then(|spec| spec.service_account_name.clone()).unwrap_or_default(),
+        "spec.serviceAccountName" => spec
+            .and_then(|spec| spec.service_account_name.clone())
+            .unwrap_or_default(),
         "status.hostIP" => facts.host_ips.first().cloned().unwrap_or_default(),
         "status.hostIPs" => facts.host_ips.join(","),
         "status.podIP" => facts.pod_ips.first().cloned().unwrap_or_default(),
@@ -128,7 +130,11 @@ pub fn resource(
         own => own,
     }
     .unwrap_or(Quantity::ZERO);
-    let divisor = selector.divisor.as_ref().and_then(self::amount).filter(|divisor| !divisor.is_zero());
+    let divisor = selector
+        .divisor
+        .as_ref()
+        .and_then(self::amount)
+        .filter(|divisor| !divisor.is_zero());
     let counted = if name == "cpu" {
         divided(amount.milli(), divisor.map_or(1000, Quantity::milli))
     } else {
@@ -204,7 +210,10 @@ mod tests {
             ("metadata.namespace", "shop"),
             ("metadata.uid", "u-1"),
             ("metadata.labels", "a/b=\"c\"\napp=\"web\""),
-            ("metadata.annotations", "a=\"\"\nz=\"line\\nwith \\\"quotes\\\" \\\\ é\\x01\""),
+            (
+                "metadata.annotations",
+                "a=\"\"\nz=\"line\\nwith \\\"quotes\\\" \\\\ é\\x01\"",
+            ),
             ("metadata.labels['app']", "web"),
             ("metadata.labels['a/b']", "c"),
             ("metadata.labels['none']", ""),
@@ -270,7 +279,10 @@ mod tests {
             };
             resource(&pod(), None, &facts(), &selector).unwrap_err().to_string()
         };
-        assert_eq!(told("main", "limits.gpu"), "unsupported container resource : limits.gpu");
+        assert_eq!(
+            told("main", "limits.gpu"),
+            "unsupported container resource : limits.gpu"
+        );
         assert_eq!(told("none", "limits.cpu"), "container none not found");
     }
 }

@@ -164,6 +164,10 @@ fn find(file: &Path, wanted: impl Fn(&[&str]) -> bool, part: usize) -> Option<u3
     let text = std::fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| {
         let parts: Vec<&str> = line.split(':').collect();
-        if wanted(&parts) { parts.get(part)?.parse().ok() } else { None }
+        if wanted(&parts) {
+            parts.get(part)?.parse().ok()
+        } else {
+            None
+        }
     })
 }

@@ -212,9 +212,8 @@ pub fn full_name(pod: &Pod) -> String {
 
 /// The pod's command goes over the image's entrypoint and takes its cmd away; the pod's args go over the cmd alone.
 fn argv(container: &Container, image: &Image, env: &BTreeMap<String, String>) -> Option<Vec<String>> {
-    let expanded = |words: &Option<Vec<String>>| -> Vec<String> {
-        words.iter().flatten().map(|word| expand(word, env)).collect()
-    };
+    let expanded =
+        |words: &Option<Vec<String>>| -> Vec<String> { words.iter().flatten().map(|word| expand(word, env)).collect() };
     let command = expanded(&container.command);
     let args = expanded(&container.args);
     let mut argv = match (command.is_empty(), args.is_empty()) {

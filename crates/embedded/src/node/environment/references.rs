@@ -35,7 +35,11 @@ impl References {
             self.secrets
                 .extend(from.secret_ref.iter().map(|source| source.name.clone()));
         }
-        let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+        let sources = container
+            .env
+            .iter()
+            .flatten()
+            .filter_map(|variable| variable.value_from.as_ref());
         for from in sources {
             self.config_maps
                 .extend(from.config_map_key_ref.iter().map(|source| source.name.clone()));
@@ -49,15 +53,23 @@ impl References {
             .extend(volume.config_map.iter().map(|source| source.name.clone()));
         self.secrets
             .extend(volume.secret.iter().filter_map(|source| source.secret_name.clone()));
-        self.claims
-            .extend(volume.persistent_volume_claim.iter().map(|claim| claim.claim_name.clone()));
+        self.claims.extend(
+            volume
+                .persistent_volume_claim
+                .iter()
+                .map(|claim| claim.claim_name.clone()),
+        );
         self.claims
             .extend(volume.ephemeral.iter().map(|_| format!("{pod_name}-{}", volume.name)));
-        let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+        let sources = volume
+            .projected
+            .iter()
+            .flat_map(|projected| projected.sources.iter().flatten());
         for source in sources {
             self.config_maps
                 .extend(source.config_map.iter().map(|source| source.name.clone()));
-            self.secrets.extend(source.secret.iter().map(|source| source.name.clone()));
+            self.secrets
+                .extend(source.secret.iter().map(|source| source.name.clone()));
         }
     }
 }

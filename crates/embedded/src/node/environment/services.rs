@@ -46,7 +46,11 @@ fn tell(service: &Service, variables: &mut BTreeMap<String, String>) {
         if let Some(port_name) = port.name.as_deref().filter(|name| !name.is_empty()) {
             set(format!("SERVICE_PORT_{}", in_capitals(port_name)), number.to_string());
         }
-        let protocol = port.protocol.as_deref().filter(|name| !name.is_empty()).unwrap_or("TCP");
+        let protocol = port
+            .protocol
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .unwrap_or("TCP");
         let scheme = protocol.to_lowercase();
         let host = if address.contains(':') {
             format!("[{address}]")

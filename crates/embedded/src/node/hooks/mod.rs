@@ -71,7 +71,11 @@ where
     E: FnOnce(Vec<String>) -> F,
     F: Future<Output = Result<Executed, String>>,
 {
-    let place = format!("for Container {:?} in Pod {:?} failed - error:", container.name, full_name(pod));
+    let place = format!(
+        "for Container {:?} in Pod {:?} failed - error:",
+        container.name,
+        full_name(pod)
+    );
     if let Some(action) = &hook.exec {
         let command = action.command.clone().unwrap_or_default();
         let told = command.join(" ");

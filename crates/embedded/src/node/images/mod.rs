@@ -41,9 +41,15 @@ pub struct Image {
 /// Whom an image's programs run as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum User {
-    Id { uid: u32, gid: Option<u32> },
+    Id {
+        uid: u32,
+        gid: Option<u32>,
+    },
     /// To be found in the image's passwd file.
-    Name { user: String, group: Option<String> },
+    Name {
+        user: String,
+        group: Option<String>,
+    },
 }
 
 /// Why an image cannot be run here.
@@ -61,8 +67,8 @@ pub enum Missing {
         line: u64,
         what: String,
     },
-    #[error("Failed to apply default image tag {image:?}: couldn't parse image name {image:?}: invalid reference format")]
-    BadName { image: String },
+    #[error("Failed to apply default image tag {image:?}: couldn't parse image name {image:?}: {why}")]
+    BadName { image: String, why: String },
 }
 
 impl Missing {
@@ -138,8 +144,9 @@ impl Images {
     /// # Errors
     /// Why it cannot be run here, and what to do about it.
     pub fn resolve(&self, image: &str) -> Result<Image, Missing> {
-        let name = Name::read(image).ok_or_else(|| Missing::BadName {
+        let name = Name::read(image).map_err(|why| Missing::BadName {
             image: image.to_owned(),
+            why,
         })?;
         self.with(|tables| {
             for source in &tables.files {

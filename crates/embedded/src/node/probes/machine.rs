@@ -85,7 +85,13 @@ impl Prober {
     /// For a container found running after a restart of the node: what its status said last still holds, and every
     /// probe is due.
     #[must_use]
-    pub fn adopted(container: &Container, running_since: Timestamp, started: bool, ready: bool, now: Timestamp) -> Self {
+    pub fn adopted(
+        container: &Container,
+        running_since: Timestamp,
+        started: bool,
+        ready: bool,
+        now: Timestamp,
+    ) -> Self {
         let mut prober = Self::new(container, running_since);
         prober.started |= started;
         prober.readiness |= ready;
@@ -128,7 +134,11 @@ impl Prober {
                 track.asking = true;
                 // In step with the first one, unless we are late by more than a period.
                 let in_step = later(track.due, track.period);
-                track.due = if in_step > now { in_step } else { later(now, track.period) };
+                track.due = if in_step > now {
+                    in_step
+                } else {
+                    later(now, track.period)
+                };
             }
         }
         due
@@ -208,7 +218,8 @@ impl Prober {
 
 impl Track {
     fn new(kind: Kind, probe: &Probe, running_since: Timestamp) -> Self {
-        let count = |value: Option<i32>, default: u32| value.and_then(|value| u32::try_from(value).ok()).unwrap_or(default);
+        let count =
+            |value: Option<i32>, default: u32| value.and_then(|value| u32::try_from(value).ok()).unwrap_or(default);
         let initial_delay = SignedDuration::from_secs(count(probe.initial_delay_seconds, 0).into());
         Self {
             kind,

@@ -98,8 +98,12 @@ impl Rewriter {
             return None;
         }
         self.rules.iter().find(|(target, _)| {
-            rest.strip_prefix(target.as_str())
-                .is_some_and(|behind| behind.chars().next().is_none_or(|sign| sign == '/' || parts_words(sign)))
+            rest.strip_prefix(target.as_str()).is_some_and(|behind| {
+                behind
+                    .chars()
+                    .next()
+                    .is_none_or(|sign| sign == '/' || parts_words(sign))
+            })
         })
     }
 
@@ -158,7 +162,10 @@ mod tests {
             ("/", "/"),
             ("--dir=/data", "--dir=/u/v/data"),
             ("/bin:/data/bin:/data", "/bin:/u/v/data/bin:/u/v/data"),
-            ("cat /data/a > /data/b; ls '/data'", "cat /u/v/data/a > /u/v/data/b; ls '/u/v/data'"),
+            (
+                "cat /data/a > /data/b; ls '/data'",
+                "cat /u/v/data/a > /u/v/data/b; ls '/u/v/data'",
+            ),
             ("${DIR:-/data}", "${DIR:-/u/v/data}"),
             ("http://host/data", "http://host/data"),
             ("http://host:80/data?dir=/data", "http://host:80/data?dir=/u/v/data"),
@@ -199,7 +206,10 @@ mod tests {
         assert_eq!(probe.http_get.unwrap().path.unwrap(), "/data");
         let hook: LifecycleHandler =
             serde_json::from_value(serde_json::json!({"exec": {"command": ["rm", "/data/x"]}})).unwrap();
-        assert_eq!(rewriter().hook(&hook).exec.unwrap().command.unwrap(), ["rm", "/u/v/data/x"]);
+        assert_eq!(
+            rewriter().hook(&hook).exec.unwrap().command.unwrap(),
+            ["rm", "/u/v/data/x"]
+        );
     }
 
     proptest! {
