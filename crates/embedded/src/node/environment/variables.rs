@@ -173,7 +173,7 @@ impl Sources<'_> {
             .filter_map(|line| line.split_once('='))
             .filter(|(key, _)| key.trim() == source.key)
             .map(|(_, value)| unquoted(value.trim()).to_owned())
-            .last();
+            .next_back();
         match value {
             None if !optional => Err(wrong("the file has no such line".to_owned())),
             found => Ok(found),
