@@ -1,8 +1,10 @@
 //! How a config volume's files change all at once.
 //!
-//!     ..2026_11_16_10_00_00.000000000/key    the files
-//!     ..data -> ..2026_11_16_10_00_00.000000000
-//!     key -> ..data/key                      what programs open
+//! ```text
+//! ..2026_11_16_10_00_00.000000000/key    the files
+//! ..data -> ..2026_11_16_10_00_00.000000000
+//! key -> ..data/key                      what programs open
+//! ```
 //!
 //! New files are written to a folder of their own; then `..data` is exchanged by one rename. The folder that was
 //! exchanged stays until the next call, for readers who were just on their way into it. A crash at any point leaves the
