@@ -167,6 +167,8 @@ pub fn process(
     env.insert("PATH".to_owned(), path);
     env.insert("HOSTNAME".to_owned(), hostname(pod, facts));
     env.extend(own);
+    env.entry("HOME".to_owned())
+        .or_insert_with(|| identity::home(image, &identity));
     let workdir = container
         .working_dir
         .clone()

@@ -3,6 +3,9 @@ use crate::node::environment::Gathered;
 use serde_json::{Value, json};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+/// [`mounts`] or [`mounted`].
+type Asked = fn(&Setting<'_>, &Container, &BTreeMap<String, String>) -> Result<Vec<Mount>, ConfigError>;
+
 /// A pod with its folder, its claims' folders and its objects.
 struct Stage {
     folder: tempfile::TempDir,
@@ -92,11 +95,7 @@ impl Stage {
         self.asked(mounts, super::mounted)
     }
 
-    fn asked(
-        &self,
-        mounts: Value,
-        ask: fn(&Setting<'_>, &Container, &BTreeMap<String, String>) -> Result<Vec<Mount>, ConfigError>,
-    ) -> Result<Vec<Mount>, String> {
+    fn asked(&self, mounts: Value, ask: Asked) -> Result<Vec<Mount>, String> {
         let container = serde_json::from_value(json!({"name": "c", "volumeMounts": mounts})).unwrap();
         let env = [
             ("POD".to_owned(), "web-0".to_owned()),
