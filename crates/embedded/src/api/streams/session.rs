@@ -117,7 +117,9 @@ where
             };
             write.write_all(&bytes).await?;
         }
-        let end = end.await.unwrap_or_else(|_| ExecEnd::Failed("the node lost it".to_owned()));
+        let end = end
+            .await
+            .unwrap_or_else(|_| ExecEnd::Failed("the node lost it".to_owned()));
         let status = status(&end, &order.command).to_string();
         write.write_all(&message(STATUS, status.as_bytes())).await?;
         std::io::Result::Ok(())
@@ -247,7 +249,10 @@ mod tests {
         let command = ["sh".to_owned(), "-c".to_owned(), "exit 3".to_owned()];
         let failed = status(&ExecEnd::Exited(3), &command);
         assert_eq!(failed["reason"], "NonZeroExitCode");
-        assert_eq!(failed["details"]["causes"][0], json!({"reason": "ExitCode", "message": "3"}));
+        assert_eq!(
+            failed["details"]["causes"][0],
+            json!({"reason": "ExitCode", "message": "3"})
+        );
         assert_eq!(
             failed["message"],
             "command terminated with non-zero exit code: error executing command [sh -c exit 3], exit code 3"

@@ -95,7 +95,11 @@ impl Files {
             if !self.is_frozen {
                 self.open = self.look(None)?;
             }
-            return Ok(if self.open.is_empty() { Got::Nothing } else { Got::NextFile });
+            return Ok(if self.open.is_empty() {
+                Got::Nothing
+            } else {
+                Got::NextFile
+            });
         };
         let count = open.read(buffer)?;
         if count > 0 {

@@ -48,7 +48,9 @@ fn model(wrote: &[Wrote], query: &LogQuery) -> Vec<u8> {
         }
     }
     lines.extend(begun);
-    let tail = query.tail_lines.map_or(lines.len(), |tail| usize::try_from(tail).unwrap());
+    let tail = query
+        .tail_lines
+        .map_or(lines.len(), |tail| usize::try_from(tail).unwrap());
     let from = lines.len().saturating_sub(tail);
     let mut shown = String::new();
     for (seconds, source, text) in &lines[from..] {
@@ -60,7 +62,9 @@ fn model(wrote: &[Wrote], query: &LogQuery) -> Vec<u8> {
             shown.push_str(text);
         }
     }
-    let limit = query.limit_bytes.map_or(shown.len(), |limit| usize::try_from(limit).unwrap());
+    let limit = query
+        .limit_bytes
+        .map_or(shown.len(), |limit| usize::try_from(limit).unwrap());
     shown.as_bytes()[..limit.min(shown.len())].to_vec()
 }
 
@@ -263,5 +267,8 @@ async fn a_line_without_end_is_shown_in_pieces_and_not_kept() {
         ..LogQuery::default()
     };
     let shown = read(writer.folder.path(), query).await;
-    assert_eq!(shown.len(), "2027-01-15T08:00:00.000000000Z ".len() + 200 * 16 * 1024 + 1);
+    assert_eq!(
+        shown.len(),
+        "2027-01-15T08:00:00.000000000Z ".len() + 200 * 16 * 1024 + 1
+    );
 }
