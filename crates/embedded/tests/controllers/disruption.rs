@@ -47,9 +47,12 @@ fn evict(world: &World, pod: &str) -> u16 {
     world.ask("POST", &format!("{PODS}/{pod}/eviction"), Some(&body)).0
 }
 
-/// Nobody works on ReplicaSets here: the pods are what the test made.
+/// Nobody works on ReplicaSets here: the pods are what the test made. The node is trusted for a while.
 fn a_world() -> World {
-    let world = World::new();
+    let world = World::with(usher_embedded::Options {
+        node_grace: jiff::SignedDuration::from_hours(1),
+        ..crate::world::options()
+    });
     world.node("n1", &json!({}));
     world
 }

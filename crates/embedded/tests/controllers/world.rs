@@ -122,6 +122,11 @@ impl World {
         self.settle();
     }
 
+    /// Now, as objects say it.
+    pub fn time(&self) -> String {
+        self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
     pub fn now(&self) -> Timestamp {
         self.manual.clock().now()
     }
@@ -152,8 +157,7 @@ impl World {
     }
 
     pub fn node_says(&self, name: &str, ready: &str) -> Value {
-        let now = self.now().to_string();
-        let now = now.split('.').next().unwrap().trim_end_matches('Z').to_owned() + "Z";
+        let now = self.time();
         self.patch(
             &format!("/api/v1/nodes/{name}/status"),
             &json!({"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "KubeletReady",
@@ -178,7 +182,7 @@ impl World {
         self.patch(
             &format!("/api/v1/namespaces/default/pods/{name}/status"),
             &json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": [
-                {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:10Z"}]}}),
+                {"type": "Ready", "status": ready, "lastTransitionTime": self.time()}]}}),
         );
     }
 
