@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
 use super::disruption::disrupted;
-use super::hand::{changed, name_of, place, uid_of};
+use super::glimpse::{self, Glimpse};
+use super::hand::{changed, name_of, uid_of};
 use super::{Census, Control, Hand, Next, Wishes, pods};
 use crate::fault::Fault;
 use crate::store::{Entry, LogEntry};
@@ -30,8 +31,6 @@ pub(super) struct PodGarbage {
     on: BTreeMap<String, BTreeSet<String>>,
     placed: BTreeMap<String, String>,
     finished: BTreeSet<String>,
-    /// When the quarantine of nodes that are not there ends.
-    until: BTreeMap<String, Timestamp>,
 }
 
 fn node_of(pod: &Pod) -> &str {
@@ -40,12 +39,12 @@ fn node_of(pod: &Pod) -> &str {
 }
 
 /// Told to go, but the node that would end it is not there, or will never say so.
-fn is_stuck(pod: &Pod, node: Option<&Node>) -> bool {
-    if !pods::is_deleting(&pod.metadata) {
+fn is_stuck(is_deleting: bool, home: &str, node: Option<&Node>) -> bool {
+    if !is_deleting {
         return false;
     }
     match node {
-        None => node_of(pod).is_empty(),
+        None => home.is_empty(),
         Some(node) => {
             let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
             let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
@@ -62,17 +61,17 @@ fn is_stuck(pod: &Pod, node: Option<&Node>) -> bool {
 }
 
 impl PodGarbage {
-    fn note(&mut self, hand: &Hand, key: &str, pod: &Pod, wishes: &mut Wishes) {
-        let node = node_of(pod);
+    fn note(&mut self, hand: &Hand, key: &str, pod: &Glimpse, wishes: &mut Wishes) {
+        let node = pod.spec.node_name.as_str();
         let home = hand.mirror.nodes.get(None, node);
         if !node.is_empty() {
             self.on.entry(node.to_owned()).or_default().insert(key.to_owned());
             self.placed.insert(key.to_owned(), node.to_owned());
             if home.is_none() {
-                self.miss(hand, node, wishes);
+                Self::miss(hand, node, wishes);
             }
         }
-        if pods::is_finished(pod) {
+        if pod.is_finished() {
             self.finished.insert(key.to_owned());
         } else {
             self.finished.remove(key);
@@ -80,7 +79,7 @@ impl PodGarbage {
         if self.finished.len() > MOST_FINISHED {
             wishes.sync(FINISHED);
         }
-        if is_stuck(pod, home.as_deref()) {
+        if is_stuck(pod.is_deleting(), node, home.as_deref()) {
             wishes.sync(format!("{POD}{key}"));
         }
     }
@@ -97,18 +96,18 @@ impl PodGarbage {
         }
     }
 
-    fn miss(&mut self, hand: &Hand, node: &str, wishes: &mut Wishes) {
+    /// The quarantine of a node that is not there begins, unless it has begun.
+    fn miss(hand: &Hand, node: &str, wishes: &mut Wishes) {
         let end = hand.now().saturating_add(QUARANTINE).unwrap_or(Timestamp::MAX);
-        let when = *self.until.entry(node.to_owned()).or_insert(end);
-        wishes.sync_by(format!("{NODE}{node}"), when);
+        wishes.sync_by(format!("{NODE}{node}"), end);
     }
 }
 
 impl Control for PodGarbage {
-    fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
+    fn begin(&mut self, hand: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
         *self = Self::default();
-        for pod in hand.mirror.pods.list(None) {
-            self.note(hand, &place(&pod.metadata), &pod, wishes);
+        for (key, pod) in glimpse::of_state(state) {
+            self.note(hand, &key, &pod, wishes);
         }
     }
 
@@ -116,23 +115,21 @@ impl Control for PodGarbage {
         let name = line.key.name();
         match (line.key.group(), line.key.resource()) {
             ("", "pods") => {
-                let key = format!("{}/{name}", line.key.namespace().unwrap_or_default());
-                match hand.mirror.pods.get(line.key.namespace(), name) {
+                let key = glimpse::place(&line.key);
+                match glimpse::of_line(line).1 {
                     Some(pod) => self.note(hand, &key, &pod, wishes),
                     None => self.forget(&key),
                 }
             }
             ("", "nodes") => match hand.mirror.nodes.get(None, name) {
-                None if self.on.contains_key(name) => self.miss(hand, name, wishes),
+                None if self.on.contains_key(name) => Self::miss(hand, name, wishes),
                 None => {}
                 Some(node) => {
-                    if self.until.remove(name).is_some() {
-                        wishes.no_more(format!("{NODE}{name}"));
-                    }
+                    wishes.no_more(format!("{NODE}{name}"));
                     for key in self.on.get(name).into_iter().flatten() {
                         let found = key.split_once('/');
                         let pod = found.and_then(|(namespace, name)| hand.mirror.pods.get(Some(namespace), name));
-                        if pod.is_some_and(|pod| is_stuck(&pod, Some(&node))) {
+                        if pod.is_some_and(|pod| is_stuck(pods::is_deleting(&pod.metadata), name, Some(&node))) {
                             wishes.sync(format!("{POD}{key}"));
                         }
                     }
@@ -157,18 +154,14 @@ impl Control for PodGarbage {
                 if hand.mirror.nodes.get(None, name).is_some() {
                     return Ok(Next::Done);
                 }
-                if let Some(when) = self.until.get(name).filter(|when| **when > hand.now()) {
-                    return Ok(Next::At(*when));
-                }
                 for key in self.on.get(name).cloned().unwrap_or_default() {
                     if let Some(pod) = pod(&key) {
                         end(hand, &pod, Some("PodGC: node no longer exists")).await?;
                     }
                 }
-                self.until.remove(name);
             } else if let Some(pod) = key.strip_prefix(POD).and_then(pod) {
                 let home = hand.mirror.nodes.get(None, node_of(&pod));
-                if is_stuck(&pod, home.as_deref()) {
+                if is_stuck(pods::is_deleting(&pod.metadata), node_of(&pod), home.as_deref()) {
                     end(hand, &pod, None).await?;
                 }
             }

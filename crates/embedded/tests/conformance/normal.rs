@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use regex::{Captures, Regex};
 use serde_json::Value;
 
@@ -19,6 +20,8 @@ pub struct Normaliser {
     bases: Vec<(String, Regex)>,
     /// Names the server completed, with what is shown for them.
     generated: Vec<(String, String)>,
+    /// Completed names all look the same.
+    alike: bool,
 }
 
 fn regex(pattern: &str) -> Regex {
@@ -35,7 +38,14 @@ static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| regex(r"\bkube-api-acces
 static GENERATE_NAME: LazyLock<Regex> = LazyLock::new(|| regex(r#"generateName:? "?([^\s",}]+)"#));
 static AGE: LazyLock<Regex> = LazyLock::new(|| regex(r"^(\d+[smhdy])+$"));
 static AGO: LazyLock<Regex> = LazyLock::new(|| regex(r"\((\d+[smhdy])+ ago\)"));
-static JWT: LazyLock<Regex> = LazyLock::new(|| regex(r"^eyJ[\w-]+\.[\w-]+\.[\w-]+$"));
+static JWT: LazyLock<Regex> = LazyLock::new(|| regex(r"^(eyJ[\w-]+\.[\w-]+\.[\w-]+|ZXlK[\w+/]{80,}=*)$"));
+static CERTIFICATE: LazyLock<Regex> = LazyLock::new(|| regex(r"^(-----BEGIN CERTIFICATE|LS0tLS1CRUdJTiBDRVJU)"));
+/// What controllers put behind a name to tell revisions apart.
+static HASH: LazyLock<Regex> = LazyLock::new(|| regex(r"-([bcdfghjklmnpqrstvwxz2456789]{6,10})\b"));
+static SUFFIX: LazyLock<Regex> = LazyLock::new(|| regex(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b"));
+/// Events are named after their object and the nanosecond.
+static EVENT: LazyLock<Regex> = LazyLock::new(|| regex(r"\.[0-9a-f]{16}\b"));
+static SCHEDULER: LazyLock<Regex> = LazyLock::new(|| regex(r"^default-scheduler-.+"));
 
 fn base(base: &str) -> (String, Regex) {
     let name = format!("{}([bcdfghjklmnpqrstvwxz2456789]{{5}})\\b", regex::escape(base));
@@ -51,6 +61,7 @@ impl Normaliser {
             seen: HashMap::new(),
             counts: HashMap::new(),
             generated: Vec::new(),
+            alike: case.lines().any(|line| line == "suffixes: alike"),
         }
     }
 
@@ -66,6 +77,10 @@ impl Normaliser {
             .iter()
             .fold(text, |text, (name, shown)| text.replace(name, shown));
         let text = self.completed(text);
+        let text = match self.alike {
+            true => SUFFIX.replace_all(&text, "-<suffix>").into_owned(),
+            false => text,
+        };
         let text = UID.replace_all(&text, |found: &Captures| match &found[0] {
             written if self.case.contains(written) => written.to_owned(),
             given => self.ordinal("uid", given),
@@ -79,6 +94,10 @@ impl Normaliser {
             written if self.case.contains(written) => written.to_owned(),
             given => self.ordinal("ip", given),
         });
+        let text = HASH.replace_all(&text, |found: &Captures| {
+            format!("-{}", self.ordinal("hash", &found[1]))
+        });
+        let text = EVENT.replace_all(&text, ".<event>");
         let text = OPENAPI_HASH.replace_all(&text, "hash=<hash>");
         let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-<suffix>");
         let lower = text.to_lowercase();
@@ -170,8 +189,15 @@ impl Normaliser {
                 let shown = match key {
                     "resourceVersion" if is_number(text) && text != "0" => self.ordinal("rv", text),
                     "continue" if !text.is_empty() => "<continue>".to_owned(),
-                    "pod-template-hash" | "controller-revision-hash" => self.ordinal("hash", text),
+                    "pod-template-hash" => self.ordinal("hash", text),
+                    "containerID" if is_checksum(text) => self.ordinal("container", text),
+                    "imageID" if is_checksum(text) => "<image-id>".to_owned(),
+                    // As it is called in full.
+                    "image" => self.text(text.strip_prefix("docker.io/library/").unwrap_or(text)),
+                    "reportingInstance" => SCHEDULER.replace(text, "default-scheduler-<host>").into_owned(),
+                    _ if *text == BASE64_STANDARD.encode(&self.namespace) => "<base64 of $ns>".to_owned(),
                     _ if JWT.is_match(text) => "<token>".to_owned(),
+                    _ if CERTIFICATE.is_match(text) => "<certificate>".to_owned(),
                     _ => self.text(text),
                 };
                 *text = shown;
@@ -195,6 +221,7 @@ impl Normaliser {
         if let Some(suffix) = name.strip_prefix(base)
             && suffix.len() == 5
             && !known
+            && !self.alike
         {
             let shown = format!("{base}{}", self.ordinal("suffix", name)).replace(&self.namespace, "$ns");
             self.generated.push((name.to_owned(), shown));
@@ -251,6 +278,11 @@ fn hide_age(cell: &mut Value) {
             *text = AGO.replace_all(text, "(<age> ago)").into_owned();
         }
     }
+}
+
+/// Nothing that anybody wrote by hand.
+fn is_checksum(text: &str) -> bool {
+    text.len() > 8
 }
 
 fn is_number(text: &str) -> bool {
@@ -340,6 +372,31 @@ mod tests {
             got[1]["object"]["rows"][0]["object"]["metadata"]["resourceVersion"],
             "<rv>"
         );
+    }
+
+    #[test]
+    fn f2_revisions_and_containers_are_ordinals_wherever_they_stand() {
+        let set = json!({"metadata": {"name": "d-6c5c4f7d9b", "labels": {"pod-template-hash": "6c5c4f7d9b"}}});
+        let told = json!({"message": "ReplicaSet \"d-6c5c4f7d9b\" is progressing, not d-55bd77f9c4", "image": "i:1"});
+        let status = json!({"containerID": "x://0123456789ab", "imageID": "", "image": "docker.io/library/busybox:1"});
+        let got = normal("", &[set, told, status]);
+        assert_eq!(got[0]["metadata"]["name"], "d-<hash-1>");
+        assert_eq!(got[0]["metadata"]["labels"]["pod-template-hash"], "<hash-1>");
+        assert_eq!(
+            got[1]["message"],
+            "ReplicaSet \"d-<hash-1>\" is progressing, not d-<hash-2>"
+        );
+        let want = json!({"containerID": "<container-1>", "imageID": "", "image": "busybox:1"});
+        assert_eq!(got[2], want);
+    }
+
+    #[test]
+    fn f2_suffixes_are_alike_where_the_case_says_so() {
+        let event =
+            json!({"message": "Created pod: r-x2x4x", "name": "r.18a7c0ffee00c0de", "note": "r-x2x4x-6c5c4f7d9b"});
+        let got = normal("# x\nsuffixes: alike\n", &[event]);
+        let want = json!({"message": "Created pod: r-<suffix>", "name": "r.<event>", "note": "r-<suffix>-<hash-1>"});
+        assert_eq!(got, [want]);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //!   [`slices`]: what has to change for the slices to say the same. All pure.
 //! - [`follow`]: which Services a change is about. [`times`]: since when a change was waiting to be written.
 //!
-//! The two controllers differ in what they write and in nothing else. A Service is written at once when it was quiet, and
-//! then at most every [`follow::BATCH`]: a thousand pods that become ready one by one are not a thousand writes.
+//! The two controllers differ in what they write and in nothing else. A change of a Service is written at once, one of its
+//! pods after [`follow::BATCH`]: a thousand pods that become ready one by one are not a thousand writes.
 
 mod fnv;
 mod follow;
@@ -27,23 +27,20 @@ use super::{Census, Control, Hand, Next, Wishes};
 use crate::fault::Fault;
 use crate::store::{Entry, LogEntry};
 
-use follow::Follow;
 use times::Times;
 
-/// Says that pods without a Service do not count.
+/// Since when a change was waiting to be written.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// Writes Endpoints. Keys are `namespace/name` of Services.
 #[derive(Debug, Default)]
 pub(super) struct Endpoints {
-    follow: Follow,
     times: Times,
 }
 
 /// Writes EndpointSlices. Keys are `namespace/name` of Services.
 #[derive(Debug, Default)]
 pub(super) struct EndpointSlices {
-    follow: Follow,
     times: Times,
 }
 
@@ -59,7 +56,7 @@ fn subject(hand: &Hand, namespace: &str, name: &str) -> Option<(Arc<Service>, Ve
 impl Control for Endpoints {
     fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
         self.times = Times::default();
-        self.follow.begin(hand, wishes);
+        follow::begin(hand, wishes);
         // Some may have outlived their Service.
         for endpoints in hand.mirror.endpoints.list(None) {
             wishes.sync(super::hand::place(&endpoints.metadata));
@@ -75,7 +72,7 @@ impl Control for Endpoints {
                     line.key.name()
                 ));
             }
-            _ => self.follow.see(hand, line, wishes),
+            _ => follow::see(hand, line, wishes),
         }
     }
 
@@ -87,7 +84,6 @@ impl Control for Endpoints {
             let found = hand.mirror.endpoints.get(Some(namespace), name);
             if hand.mirror.services.get(Some(namespace), name).is_none() {
                 self.times.forget(key);
-                self.follow.forget(key);
                 if let Some(found) = found.filter(|found| !subsets::is_election(found)) {
                     let target = hand.target_of::<EndpointsObject>(Some(namespace), name)?;
                     hand.remove(&target, uid_of(&found.metadata), None).await?;
@@ -106,7 +102,6 @@ impl Control for Endpoints {
                 return Ok(Next::Done);
             }
             let wanted = subsets::endpoints(&service, found.as_deref(), subsets, trigger);
-            self.follow.wrote(key, hand.now());
             let (outcome, reason, verb) = match found {
                 None => (
                     hand.make(Some(namespace), &wanted).await,
@@ -138,7 +133,7 @@ impl Control for Endpoints {
 impl Control for EndpointSlices {
     fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
         self.times = Times::default();
-        self.follow.begin(hand, wishes);
+        follow::begin(hand, wishes);
     }
 
     fn see(&mut self, hand: &Hand, line: &LogEntry, _: &Census, wishes: &mut Wishes) {
@@ -148,7 +143,7 @@ impl Control for EndpointSlices {
                     wishes.sync(service);
                 }
             }
-            _ => self.follow.see(hand, line, wishes),
+            _ => follow::see(hand, line, wishes),
         }
     }
 
@@ -160,7 +155,6 @@ impl Control for EndpointSlices {
             if hand.mirror.services.get(Some(namespace), name).is_none() {
                 // The garbage collector takes the slices.
                 self.times.forget(key);
-                self.follow.forget(key);
                 return Ok(Next::Done);
             }
             let Some((service, pods)) = subject(hand, namespace, name) else {
@@ -180,7 +174,6 @@ impl Control for EndpointSlices {
                 return Ok(Next::Done);
             }
             plan.mark(trigger);
-            self.follow.wrote(key, hand.now());
             if let Err(fault) = carry_out(hand, namespace, &service, plan).await {
                 let message = format!("Error updating Endpoint Slices for Service {key}: {fault}");
                 let reason = "FailedToUpdateEndpointSlices";

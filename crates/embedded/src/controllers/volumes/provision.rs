@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::binding::{class_of, request, selected_node};
 use super::claim::patch;
-use super::{DRIVER, PROVISIONED_BY, SELECTED_NODE, STORAGE, make_folder, tell_claim};
+use super::{DRIVER, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, STORAGE, make_folder, tell_claim};
 use crate::controllers::Hand;
 use crate::controllers::hand::{annotation, made, name_of, reference, uid_of};
 use crate::fault::{Fault, quote};
@@ -53,7 +53,7 @@ pub(super) async fn provision(
         // Its own sync goes on from there.
         return patch(hand, namespace, claim, "", change).await;
     }
-    if provisioner != DRIVER {
+    if provisioner != PROVISIONER {
         let message = format!(
             "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the \
              system administrator. If volume creation is delayed, please verify that the provisioner is running and \
@@ -109,7 +109,7 @@ async fn make(hand: &Hand, namespace: &str, claim: &PersistentVolumeClaim, class
         return Err(fault);
     }
     made(hand.make(None, &volume).await)?;
-    let message = format!("Successfully provisioned volume {name} using {DRIVER}");
+    let message = format!("Successfully provisioned volume {name} using {PROVISIONER}");
     tell_claim(hand, claim, "Normal", "ProvisioningSucceeded", message).await;
     Ok(())
 }
@@ -120,19 +120,19 @@ fn hostname(node: &Node) -> String {
     label.cloned().unwrap_or_else(|| name_of(&node.metadata).to_owned())
 }
 
+/// Whether a node takes pods, and so volumes that wait for none.
+pub(super) fn is_home(node: &Node) -> bool {
+    let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    !is_cordoned && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// Where a volume goes that waits for no pod: to the node with the fewest, of those that take pods.
 fn emptiest(hand: &Hand) -> Option<String> {
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
-    for node in hand.mirror.nodes.list(None) {
-        let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let is_ready = conditions
-            .unwrap_or_default()
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        if is_ready && !is_cordoned {
-            count.insert(hostname(&node), 0);
-        }
+    for node in hand.mirror.nodes.list(None).iter().filter(|node| is_home(node)) {
+        count.insert(hostname(node), 0);
     }
     for volume in hand.mirror.volumes.list(None) {
         for home in homes(&volume) {
@@ -171,7 +171,7 @@ fn volume(claim: &PersistentVolumeClaim, class: &StorageClass, home: Option<Stri
     PersistentVolume {
         metadata: ObjectMeta {
             name: Some(name.clone()),
-            annotations: Some(BTreeMap::from([(PROVISIONED_BY.to_owned(), DRIVER.to_owned())])),
+            annotations: Some(BTreeMap::from([(PROVISIONED_BY.to_owned(), PROVISIONER.to_owned())])),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeSpec {
