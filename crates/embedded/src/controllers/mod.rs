@@ -21,6 +21,7 @@ mod garbage;
 mod hand;
 mod mirror;
 mod namespaces;
+mod pods;
 mod recorder;
 #[cfg(test)]
 mod tests;
