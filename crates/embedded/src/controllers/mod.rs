@@ -6,23 +6,32 @@
 //!   [`definitions`]: instances go with their CRD (D6). [`events`]: Events go after an hour. [`compaction`]: history goes
 //!   after five minutes (S7).
 //!
+//! - [`deployments`], [`replica_sets`], [`stateful_sets`]: workloads and their pods (C4, C3, C5). They share [`pods`] (what
+//!   pods are asked), [`ownership`] (adoption and release), [`templates`] and [`batches`].
 //! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write.
 //!
 //! A controller is level-triggered: `sync(key)` looks at what is there and does what is missing. What it keeps in memory
 //! comes from the log alone and is made anew from a list ([`Control::begin`]), so it can be killed between any two
 //! writes. None of them polls; when nothing is written and nothing is due, nothing runs.
 
+mod batches;
 mod census;
 mod compaction;
 mod definitions;
+mod deployments;
 pub(crate) mod driver;
 mod events;
 mod garbage;
 mod hand;
 mod mirror;
 mod namespaces;
+mod ownership;
 mod pods;
 mod recorder;
+mod replica_sets;
+mod revisions;
+mod stateful_sets;
+mod templates;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +53,9 @@ use hand::Hand;
 pub enum Controller {
     GarbageCollector,
     Namespaces,
+    Deployments,
+    ReplicaSets,
+    StatefulSets,
     Definitions,
     /// Takes away Events an hour after their last write.
     Events,
@@ -52,9 +64,12 @@ pub enum Controller {
 }
 
 impl Controller {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::GarbageCollector,
         Self::Namespaces,
+        Self::Deployments,
+        Self::ReplicaSets,
+        Self::StatefulSets,
         Self::Definitions,
         Self::Events,
         Self::Compaction,
@@ -64,6 +79,9 @@ impl Controller {
         match self {
             Self::GarbageCollector => Box::<garbage::Garbage>::default(),
             Self::Namespaces => Box::<namespaces::Namespaces>::default(),
+            Self::Deployments => Box::<deployments::Deployments>::default(),
+            Self::ReplicaSets => Box::<replica_sets::ReplicaSets>::default(),
+            Self::StatefulSets => Box::<stateful_sets::StatefulSets>::default(),
             Self::Definitions => Box::<definitions::Definitions>::default(),
             Self::Events => Box::<events::Events>::default(),
             Self::Compaction => Box::<compaction::Compaction>::default(),
@@ -76,6 +94,9 @@ impl fmt::Display for Controller {
         f.write_str(match self {
             Self::GarbageCollector => "garbage-collector",
             Self::Namespaces => "namespaces",
+            Self::Deployments => "deployments",
+            Self::ReplicaSets => "replica-sets",
+            Self::StatefulSets => "stateful-sets",
             Self::Definitions => "definitions",
             Self::Events => "events",
             Self::Compaction => "compaction",
@@ -174,4 +195,37 @@ trait Control: fmt::Debug + Send {
         key: &'a str,
         wishes: &'a mut Wishes,
     ) -> BoxFuture<'a, Result<Next, Fault>>;
+}
+
+/// How workloads name their work: by namespace and name.
+fn work_key(namespace: Option<&str>, name: &str) -> String {
+    format!("{}/{name}", namespace.unwrap_or_default())
+}
+
+fn split(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+/// Nothing can be made there any more, and nothing needs to be.
+fn is_namespace_terminating(fault: &Fault) -> bool {
+    let causes = fault.details.as_ref().and_then(|details| details.get("causes")?.as_array());
+    causes
+        .into_iter()
+        .flatten()
+        .any(|cause| cause.get("reason").is_some_and(|reason| reason == "NamespaceTerminating"))
+}
+
+/// A number of things as statuses say it.
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// The same where zero is left out.
+fn some_count(number: usize) -> Option<i32> {
+    Some(count(number)).filter(|count| *count > 0)
+}
+
+/// This second: statuses know no smaller unit, and what was written must compare equal when it is read again.
+fn this_second(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
