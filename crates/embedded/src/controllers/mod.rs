@@ -33,6 +33,8 @@ mod revisions;
 mod stateful_sets;
 mod templates;
 #[cfg(test)]
+mod killed_workloads;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
