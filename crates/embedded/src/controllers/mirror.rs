@@ -1,12 +1,13 @@
-//! The objects that controllers look at, decoded once per change and shared by all of them.
+//! The objects that controllers look at, decoded at most once per change and shared by all of them.
 //!
 //! The driver keeps it at the same place in the log as itself: before a sync runs, the mirror holds everything written,
 //! the controllers' own writes too (E3). It is made anew from a list whenever the driver starts anew. An object that does
 //! not decode is left out and said in the log; nobody can do anything about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -19,14 +20,24 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde::de::DeserializeOwned;
 
+use crate::fault::Fault;
 use crate::registry::object;
 use crate::store::{Entry, Key, LogEntry};
 
-/// All objects of one kind, by key.
+/// How many decoded objects of a kind are kept. A decoded Pod is several times what is stored of it; a cluster with more of
+/// them than this pays with time, not with memory.
+const MOST_DECODED: usize = 4_096;
+
+/// All objects of one kind, by key: as they are stored, and decoded when somebody looks.
 pub(crate) struct Shelf<K> {
     group: &'static str,
     plural: &'static str,
-    objects: RwLock<BTreeMap<Key, Arc<K>>>,
+    objects: Mutex<Objects<K>>,
+}
+
+struct Objects<K> {
+    stored: BTreeMap<Key, Entry>,
+    decoded: HashMap<Key, Arc<K>>,
 }
 
 impl<K> fmt::Debug for Shelf<K> {
@@ -35,37 +46,38 @@ impl<K> fmt::Debug for Shelf<K> {
     }
 }
 
-impl<K: DeserializeOwned> Shelf<K> {
-    fn put(&self, entry: &Entry) {
-        let object = object::decode(entry)
-            .and_then(|value| serde_json::from_value(value).map_err(crate::fault::Fault::internal));
-        match object {
-            Ok(object) => {
-                self.write().insert(entry.key.clone(), Arc::new(object));
-            }
-            Err(why) => {
-                self.write().remove(&entry.key);
-                tracing::warn!(key = %entry.key, %why, "a stored object cannot be read and is left alone");
-            }
-        }
-    }
-}
-
 impl<K> Shelf<K> {
     fn new(group: &'static str, plural: &'static str) -> Self {
         Self {
             group,
             plural,
-            objects: RwLock::default(),
+            objects: Mutex::new(Objects {
+                stored: BTreeMap::new(),
+                decoded: HashMap::new(),
+            }),
         }
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<Key, Arc<K>>> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Objects<K>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<Key, Arc<K>>> {
-        self.objects.read().unwrap_or_else(PoisonError::into_inner)
+    fn clear(&self) {
+        let mut objects = self.lock();
+        objects.stored.clear();
+        objects.decoded.clear();
+    }
+
+    fn put(&self, entry: &Entry) {
+        let mut objects = self.lock();
+        objects.decoded.remove(&entry.key);
+        objects.stored.insert(entry.key.clone(), entry.clone());
+    }
+
+    fn take(&self, key: &Key) {
+        let mut objects = self.lock();
+        objects.decoded.remove(key);
+        objects.stored.remove(key);
     }
 
     fn is_of(&self, key: &Key) -> bool {
@@ -73,24 +85,50 @@ impl<K> Shelf<K> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.read().len()
+        self.lock().stored.len()
     }
+}
 
+impl<K: DeserializeOwned> Shelf<K> {
     /// `namespace` is `None` for kinds of cluster scope.
     pub(crate) fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
-        self.read()
-            .get(&Key::new(self.group, self.plural, namespace, name))
-            .cloned()
+        let mut objects = self.lock();
+        let Objects { stored, decoded } = &mut *objects;
+        let entry = stored.get(&Key::new(self.group, self.plural, namespace, name))?;
+        decode(entry, decoded)
     }
 
     /// Those of a namespace, or all; in the order of their keys.
     pub(crate) fn list(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
         let prefix = Key::prefix(self.group, self.plural, namespace);
-        self.read()
-            .range::<str, _>((std::ops::Bound::Included(prefix.as_str()), std::ops::Bound::Unbounded))
+        let mut objects = self.lock();
+        let Objects { stored, decoded } = &mut *objects;
+        stored
+            .range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded))
             .take_while(|(key, _)| prefix.contains(key))
-            .map(|(_, object)| object.clone())
+            .filter_map(|(_, entry)| decode(entry, decoded))
             .collect()
+    }
+}
+
+fn decode<K: DeserializeOwned>(entry: &Entry, decoded: &mut HashMap<Key, Arc<K>>) -> Option<Arc<K>> {
+    if let Some(object) = decoded.get(&entry.key) {
+        return Some(object.clone());
+    }
+    let object = object::decode(entry).and_then(|value| serde_json::from_value::<K>(value).map_err(Fault::internal));
+    match object {
+        Ok(object) => {
+            if decoded.len() >= MOST_DECODED {
+                decoded.clear();
+            }
+            let object = Arc::new(object);
+            decoded.insert(entry.key.clone(), object.clone());
+            Some(object)
+        }
+        Err(why) => {
+            tracing::warn!(key = %entry.key, %why, "a stored object cannot be read and is left alone");
+            None
+        }
     }
 }
 
@@ -111,7 +149,7 @@ macro_rules! shelves {
         impl Mirror {
             /// Forgets everything and starts from the whole state.
             pub(crate) fn begin(&self, state: &[Entry]) {
-                $(self.$name.write().clear();)*
+                $(self.$name.clear();)*
                 for entry in state {
                     self.put(entry);
                 }
@@ -129,7 +167,7 @@ macro_rules! shelves {
                     Some(entry) => self.put(&entry),
                     None => {
                         $(if self.$name.is_of(&line.key) {
-                            self.$name.write().remove(&line.key);
+                            self.$name.take(&line.key);
                         })*
                     }
                 }
