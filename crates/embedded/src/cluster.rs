@@ -15,6 +15,7 @@ use crate::api::{ApiService, Server};
 use crate::clock::Clock;
 use crate::controllers::Controllers;
 use crate::controllers::driver::Driver;
+use crate::controllers::hand::Settings;
 use crate::fault::Fault;
 use crate::kinds;
 use crate::manual::Manual;
@@ -106,6 +107,7 @@ struct Life {
     tasks: Mutex<JoinSet<()>>,
     /// Of a cluster in memory: made when it is needed, gone with it.
     folder: OnceLock<Folder>,
+    nodes: Arc<[NodeEntry]>,
 }
 
 impl Cluster {
@@ -117,7 +119,7 @@ impl Cluster {
         let controllers = options.controllers.clone();
         let cluster = Self::still(options)?;
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+            let driver = cluster.driver(&controllers);
             let mut stop = cluster.life.stop.subscribe();
             let server = Arc::downgrade(&cluster.server);
             let work = async move {
@@ -138,8 +140,18 @@ impl Cluster {
         };
         let controllers = options.controllers.clone();
         let cluster = Self::still(options)?;
-        let driver = Driver::new(cluster.server.registry.clone(), &controllers);
+        let driver = cluster.driver(&controllers);
         Ok(Manual::new(cluster, clock, driver))
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            nodes: self.life.nodes.clone(),
+        }
+    }
+
+    fn driver(&self, controllers: &Controllers) -> Driver {
+        Driver::new(self.server.registry.clone(), self.settings(), controllers)
     }
 
     /// Counts of the store, for tests and benches.
@@ -156,7 +168,7 @@ impl Cluster {
     fn still(options: Options) -> Result<Self, Error> {
         let clock = options.clock.clone();
         let store_options = StoreOptions::new(move || clock.now());
-        let life = Life::default();
+        let life = Life::new(options.nodes.clone());
         let (store, kept) = match &options.storage {
             Storage::Memory => (Store::memory(store_options), None),
             Storage::Disk { file, durability } => (Store::open(file, *durability, store_options)?, None),
@@ -287,17 +299,16 @@ async fn supervised(server: Weak<Server>, work: impl Future<Output = ()>) {
     }
 }
 
-impl Default for Life {
-    fn default() -> Self {
+impl Life {
+    fn new(nodes: Vec<NodeEntry>) -> Self {
         Self {
             stop: watch::Sender::new(false),
             tasks: Mutex::default(),
             folder: OnceLock::new(),
+            nodes: nodes.into(),
         }
     }
-}
 
-impl Life {
     fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::mirror::Mirror;
 use super::recorder::{Happening, Recorder};
 use crate::fault::Fault;
+use crate::node::entry::NodeEntry;
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::catalog::{Catalog, Resource};
 use crate::registry::{DeleteOptions, Patch, Registry};
@@ -25,7 +26,15 @@ pub(crate) struct Hand {
     /// What there is, decoded.
     pub(crate) mirror: Arc<Mirror>,
     recorder: Arc<Recorder>,
+    pub(crate) settings: Settings,
     manager: &'static str,
+}
+
+/// What controllers are told beside the objects.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Which nodes there are (11.1).
+    pub(crate) nodes: Arc<[NodeEntry]>,
 }
 
 /// The part of an object that deletion is about.
@@ -77,11 +86,12 @@ pub(super) fn meta_of(value: &Stored) -> Option<Meta> {
 }
 
 impl Hand {
-    pub(crate) fn new(registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, settings: Settings) -> Self {
         Self {
             registry,
             mirror: Arc::default(),
             recorder: Arc::default(),
+            settings,
             manager: MANAGER,
         }
     }
@@ -159,6 +169,11 @@ impl Hand {
             Err(fault) if fault.code == 404 => Ok(()),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Sends pods to nodes, all of them or none. Each is a pod, its uid and the node.
+    pub(crate) async fn bind(&self, bindings: &[(Target, String, String)]) -> Result<(), Fault> {
+        self.registry.bind_all(&self.ask(), bindings).await
     }
 
     pub(crate) fn now(&self) -> Timestamp {

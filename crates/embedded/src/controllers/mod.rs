@@ -6,23 +6,25 @@
 //!   [`definitions`]: instances go with their CRD (D6). [`events`]: Events go after an hour. [`compaction`]: history goes
 //!   after five minutes (S7).
 //!
+//! The scheduler and the hollow nodes are controllers too; they live in [`crate::scheduler`] and [`crate::node::hollow`].
+//!
 //! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write.
 //!
 //! A controller is level-triggered: `sync(key)` looks at what is there and does what is missing. What it keeps in memory
 //! comes from the log alone and is made anew from a list ([`Control::begin`]), so it can be killed between any two
 //! writes. None of them polls; when nothing is written and nothing is due, nothing runs.
 
-mod census;
+pub(crate) mod census;
 mod compaction;
 mod definitions;
 pub(crate) mod driver;
 mod events;
 mod garbage;
-mod hand;
-mod mirror;
+pub(crate) mod hand;
+pub(crate) mod mirror;
 mod namespaces;
-mod pods;
-mod recorder;
+pub(crate) mod pods;
+pub(crate) mod recorder;
 #[cfg(test)]
 mod tests;
 
@@ -35,8 +37,8 @@ use jiff::Timestamp;
 use crate::fault::Fault;
 use crate::store::{Entry, LogEntry};
 
-use census::Census;
-use hand::Hand;
+pub(crate) use census::Census;
+pub(crate) use hand::Hand;
 
 /// Which controllers there are. Work is offered in this order: dependents are collected before the namespace or the
 /// definition that they need goes.
@@ -44,6 +46,10 @@ use hand::Hand;
 pub enum Controller {
     GarbageCollector,
     Namespaces,
+    /// Gives pods their nodes (K1, K2).
+    Scheduler,
+    /// The nodes of `Options.nodes` that run nothing (11.1).
+    HollowNodes,
     Definitions,
     /// Takes away Events an hour after their last write.
     Events,
@@ -52,9 +58,11 @@ pub enum Controller {
 }
 
 impl Controller {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::GarbageCollector,
         Self::Namespaces,
+        Self::Scheduler,
+        Self::HollowNodes,
         Self::Definitions,
         Self::Events,
         Self::Compaction,
@@ -64,6 +72,8 @@ impl Controller {
         match self {
             Self::GarbageCollector => Box::<garbage::Garbage>::default(),
             Self::Namespaces => Box::<namespaces::Namespaces>::default(),
+            Self::Scheduler => Box::<crate::scheduler::Scheduler>::default(),
+            Self::HollowNodes => Box::<crate::node::hollow::HollowNodes>::default(),
             Self::Definitions => Box::<definitions::Definitions>::default(),
             Self::Events => Box::<events::Events>::default(),
             Self::Compaction => Box::<compaction::Compaction>::default(),
@@ -76,6 +86,8 @@ impl fmt::Display for Controller {
         f.write_str(match self {
             Self::GarbageCollector => "garbage-collector",
             Self::Namespaces => "namespaces",
+            Self::Scheduler => "scheduler",
+            Self::HollowNodes => "hollow-nodes",
             Self::Definitions => "definitions",
             Self::Events => "events",
             Self::Compaction => "compaction",
@@ -123,7 +135,7 @@ impl Default for Controllers {
 
 /// When a key is to be looked at again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+pub(crate) enum Next {
     /// When something about it changes.
     Done,
     At(Timestamp),
@@ -131,36 +143,42 @@ enum Next {
 
 /// What a controller asks the driver for while it looks at changes.
 #[derive(Debug, Default)]
-struct Wishes {
+pub(crate) struct Wishes {
     now: Vec<String>,
     at: Vec<(String, Timestamp)>,
     by: Vec<(String, Timestamp)>,
     never: Vec<String>,
+    rest: Vec<String>,
 }
 
 impl Wishes {
-    fn sync(&mut self, key: impl Into<String>) {
+    pub(crate) fn sync(&mut self, key: impl Into<String>) {
         self.now.push(key.into());
     }
 
     /// Then, and not at the time that was wished for before.
-    fn sync_at(&mut self, key: impl Into<String>, when: Timestamp) {
+    pub(crate) fn sync_at(&mut self, key: impl Into<String>, when: Timestamp) {
         self.at.push((key.into(), when));
     }
 
     /// Then, unless it is already waited for.
-    fn sync_by(&mut self, key: impl Into<String>, when: Timestamp) {
+    pub(crate) fn sync_by(&mut self, key: impl Into<String>, when: Timestamp) {
         self.by.push((key.into(), when));
     }
 
-    /// Not at the time that was wished for before.
-    fn no_more(&mut self, key: impl Into<String>) {
+    /// Not at the time that was wished for before, and without the rest that it took.
+    pub(crate) fn no_more(&mut self, key: impl Into<String>) {
         self.never.push(key.into());
+    }
+
+    /// It was of no use now. Whoever wishes for it meanwhile gets it after a rest, which grows with each that it takes.
+    pub(crate) fn rest(&mut self, key: impl Into<String>) {
+        self.rest.push(key.into());
     }
 }
 
 /// One controller. Keys are its own business: most use the store's.
-trait Control: fmt::Debug + Send {
+pub(crate) trait Control: fmt::Debug + Send {
     /// Forgets everything and starts from the whole state, which `census` has counted.
     fn begin(&mut self, hand: &Hand, state: &[Entry], census: &Census, wishes: &mut Wishes);
 

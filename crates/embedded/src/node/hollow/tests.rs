@@ -1,0 +1,1 @@
+//! Hollow nodes in a manual cluster.
