@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use futures::FutureExt as _;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -13,9 +14,10 @@ use tokio::task::JoinSet;
 use crate::admission::Admission;
 use crate::api::{ApiService, Server};
 use crate::clock::Clock;
-use crate::controllers::Controllers;
 use crate::controllers::driver::Driver;
-use crate::controllers::hand::Settings;
+use crate::controllers::hand::{Hand, Settings};
+use crate::controllers::volumes::CLASSES;
+use crate::controllers::{Controller, Controllers, certificates};
 use crate::fault::Fault;
 use crate::kinds;
 use crate::manual::Manual;
@@ -24,6 +26,7 @@ use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{self, Secrets, Security};
 use crate::serve::audit::{Audit, AuditOptions};
+use crate::serve::certificate::Identity;
 use crate::serve::folder::{Folder, FolderError};
 use crate::serve::{ListenError, ListenOptions, Listener, Listening};
 use crate::store::{self, Durability, Options as StoreOptions, Store, StoreError};
@@ -42,6 +45,8 @@ pub struct Options {
     pub audit: Option<AuditOptions>,
     /// Which of them run: a test may leave out the garbage collector, say.
     pub controllers: Controllers,
+    /// How long a node may be silent before it counts as lost: the reference's 50 s, or less for who tries fail-over.
+    pub node_grace: SignedDuration,
     /// Which nodes there are (11.1). None: nothing runs pods, unless somebody else registers a node.
     pub nodes: Vec<NodeEntry>,
 }
@@ -56,6 +61,7 @@ impl Default for Options {
             secrets: None,
             audit: None,
             controllers: Controllers::all(),
+            node_grace: SignedDuration::from_secs(50),
             nodes: Vec::new(),
         }
     }
@@ -107,6 +113,9 @@ struct Life {
     tasks: Mutex<JoinSet<()>>,
     /// Of a cluster in memory: made when it is needed, gone with it.
     folder: OnceLock<Folder>,
+    /// Where that is, for controllers.
+    data: Arc<OnceLock<PathBuf>>,
+    node_grace: SignedDuration,
     nodes: Arc<[NodeEntry]>,
 }
 
@@ -144,20 +153,23 @@ impl Cluster {
         Ok(Manual::new(cluster, clock, driver))
     }
 
+    /// Counts of the store, for tests and benches.
+    #[must_use]
+    pub fn store_stats(&self) -> store::Stats {
+        self.server.registry.store.stats()
+    }
+
     fn settings(&self) -> Settings {
         Settings {
+            node_grace: self.life.node_grace,
+            security: self.server.security.clone(),
+            data: self.life.data.clone(),
             nodes: self.life.nodes.clone(),
         }
     }
 
     fn driver(&self, controllers: &Controllers) -> Driver {
         Driver::new(self.server.registry.clone(), self.settings(), controllers)
-    }
-
-    /// Counts of the store, for tests and benches.
-    #[must_use]
-    pub fn store_stats(&self) -> store::Stats {
-        self.server.registry.store.stats()
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
@@ -168,7 +180,8 @@ impl Cluster {
     fn still(options: Options) -> Result<Self, Error> {
         let clock = options.clock.clone();
         let store_options = StoreOptions::new(move || clock.now());
-        let life = Life::new(options.nodes.clone());
+        let mut life = Life::new(options.node_grace, options.nodes.clone());
+        let mut authority = None;
         let (store, kept) = match &options.storage {
             Storage::Memory => (Store::memory(store_options), None),
             Storage::Disk { file, durability } => (Store::open(file, *durability, store_options)?, None),
@@ -177,7 +190,8 @@ impl Cluster {
                 let store = Store::open(folder.store(), *durability, store_options)?;
                 // Only now is the folder ours.
                 let secrets = folder.secrets()?;
-                let _ = life.folder.set(folder);
+                authority = Identity::authority_kept(&folder)?;
+                life.keep(folder);
                 (store, Some(secrets))
             }
         };
@@ -195,15 +209,20 @@ impl Cluster {
             (None, Clock::System) => security::random_number().map_err(Error::Random)?,
         };
         let registry = Arc::new(Registry::new(store, options.clock, seed, Admission::default()));
+        let has_volumes = options.controllers.has(Controller::Volumes);
         futures::executor::block_on(async {
-            first_objects(&registry).await?;
+            first_objects(&registry, has_volumes).await?;
             registry.establish_definitions().await
         })
         .map_err(Error::First)?;
+        let security = Security::new(secrets);
+        if let Some(authority) = authority {
+            security.set_authority(&authority);
+        }
         Ok(Self {
             server: Arc::new(Server {
                 registry,
-                security: Security::new(secrets),
+                security: Arc::new(security),
                 documents: crate::api::Documents::default(),
                 audit,
                 controllers_failed: OnceLock::new(),
@@ -227,6 +246,8 @@ impl Cluster {
         let listener = Listener::open(options, self.life.folder()?, self.server.security.token()).await?;
         let listening = listener.listening.clone();
         self.server.security.set_address(listening.address());
+        self.server.security.set_authority(listening.access().authority());
+        certificates::republish(&Hand::new(self.server.registry.clone(), self.settings())).await;
         let api = self.guarded_service();
         self.life.tasks().spawn(listener.run(api, stop));
         Ok(listening)
@@ -300,13 +321,21 @@ async fn supervised(server: Weak<Server>, work: impl Future<Output = ()>) {
 }
 
 impl Life {
-    fn new(nodes: Vec<NodeEntry>) -> Self {
+    fn new(node_grace: SignedDuration, nodes: Vec<NodeEntry>) -> Self {
         Self {
             stop: watch::Sender::new(false),
             tasks: Mutex::default(),
             folder: OnceLock::new(),
+            data: Arc::default(),
+            node_grace,
             nodes: nodes.into(),
         }
+    }
+
+    /// Of a cluster on disk.
+    fn keep(&mut self, folder: Folder) {
+        let _ = self.data.set(folder.path().to_owned());
+        let _ = self.folder.set(folder);
     }
 
     fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
@@ -318,12 +347,14 @@ impl Life {
             return Ok(folder);
         }
         let folder = Folder::temporary()?;
-        Ok(self.folder.get_or_init(|| folder))
+        let folder = self.folder.get_or_init(|| folder);
+        let _ = self.data.set(folder.path().to_owned());
+        Ok(folder)
     }
 }
 
-/// The namespaces (C2) and priority classes that every cluster has.
-async fn first_objects(registry: &Registry) -> Result<(), Fault> {
+/// The namespaces (C2) and priority classes that every cluster has, and the storage classes (C7) of one that has volumes.
+async fn first_objects(registry: &Registry, has_volumes: bool) -> Result<(), Fault> {
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         first_object(registry, ("", "namespaces"), name, body).await?;
@@ -332,6 +363,11 @@ async fn first_objects(registry: &Registry) -> Result<(), Fault> {
         let body = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
             "value": value, "description": description});
         first_object(registry, ("scheduling.k8s.io", "priorityclasses"), name, body).await?;
+    }
+    if has_volumes {
+        for class in CLASSES {
+            first_object(registry, ("storage.k8s.io", "storageclasses"), class.name, class.body()).await?;
+        }
     }
     Ok(())
 }

@@ -71,6 +71,8 @@ pub(crate) struct Security {
     secrets: Secrets,
     /// Where the API listens, once it does.
     address: RwLock<SocketAddr>,
+    /// The certificate authority that its clients are to believe, in PEM; empty while there is none.
+    authority: RwLock<Arc<str>>,
 }
 
 /// A token that was given out.
@@ -124,6 +126,7 @@ impl Security {
         Self {
             secrets,
             address: RwLock::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 6443))),
+            authority: RwLock::new("".into()),
         }
     }
 
@@ -133,6 +136,15 @@ impl Security {
 
     pub(crate) fn set_address(&self, address: SocketAddr) {
         *self.address.write().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
+    /// Whom clients are to believe: what `kube-root-ca.crt` says.
+    pub(crate) fn authority(&self) -> Arc<str> {
+        self.authority.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_authority(&self, authority: &str) {
+        *self.authority.write().unwrap_or_else(PoisonError::into_inner) = authority.into();
     }
 
     /// The admin's. For kubeconfigs, never for a log.

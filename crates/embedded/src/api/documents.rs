@@ -339,7 +339,7 @@ mod tests {
         let registry = Registry::new(store, Clock::System, 0, Admission::default());
         let server = Arc::new(Server {
             registry: Arc::new(registry),
-            security: Security::new(Secrets::random().unwrap()),
+            security: Security::new(Secrets::random().unwrap()).into(),
             documents: Documents::default(),
             openapi: openapi::Documents::new(kinds::definition),
             audit: None,

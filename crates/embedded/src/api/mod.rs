@@ -49,7 +49,7 @@ use crate::serve::audit::{Answered, Audit};
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
-    pub(crate) security: Security,
+    pub(crate) security: Arc<Security>,
     pub(crate) documents: Documents,
     pub(crate) openapi: openapi::Documents,
     pub(crate) audit: Option<Audit>,

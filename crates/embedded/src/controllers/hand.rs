@@ -1,9 +1,11 @@
 //! How controllers read and write: registry calls, as the reference's controller manager would make them.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -14,6 +16,7 @@ use crate::node::entry::NodeEntry;
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::catalog::{Catalog, Resource};
 use crate::registry::{DeleteOptions, Patch, Registry};
+use crate::security::Security;
 use crate::store::{Key, Value as Stored};
 
 /// Who owns the fields that controllers write, as in the reference.
@@ -33,6 +36,12 @@ pub(crate) struct Hand {
 /// What controllers are told beside the objects.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
+    /// How long a node may be silent before it counts as lost (C9).
+    pub(crate) node_grace: SignedDuration,
+    /// Who signs the tokens of accounts, and whom their bearers are to believe (C2).
+    pub(crate) security: Arc<Security>,
+    /// The data folder, once there is one: a cluster in memory makes it when somebody needs it.
+    pub(crate) data: Arc<OnceLock<PathBuf>>,
     /// Which nodes there are (11.1).
     pub(crate) nodes: Arc<[NodeEntry]>,
 }
@@ -271,6 +280,51 @@ pub(crate) fn target(resource: &Arc<Resource>, namespace: Option<&str>, name: &s
         name: name.to_owned(),
         subresource: None,
     })
+}
+
+/// The key by which controllers speak of an object in a namespace: `namespace/name`.
+pub(crate) fn place(meta: &ObjectMeta) -> String {
+    let word = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", word(&meta.namespace), word(&meta.name))
+}
+
+pub(crate) fn name_of(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn uid_of(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}
+
+/// An annotation of an object.
+pub(crate) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether the API refused because the namespace is on its way out: then nobody needs what was to be made.
+pub(crate) fn is_closing(fault: &Fault) -> bool {
+    let causes = fault.details.as_ref().and_then(|details| details.get("causes"));
+    causes
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .any(|cause| cause.get("reason").and_then(Value::as_str) == Some("NamespaceTerminating"))
+}
+
+/// Something that somebody else has made, that is gone, or whose namespace goes: each is as good as done.
+pub(crate) fn made(outcome: Result<Outcome, Fault>) -> Result<(), Fault> {
+    match outcome {
+        Err(fault) if fault.reason == "AlreadyExists" || fault.code == 404 || is_closing(&fault) => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
+
+/// The same of a change to what is there.
+pub(crate) fn changed(outcome: Result<Outcome, Fault>) -> Result<(), Fault> {
+    match outcome {
+        Err(fault) if fault.code == 404 => Ok(()),
+        other => other.map(|_| ()),
+    }
 }
 
 /// How events and owner lists speak of a typed object.

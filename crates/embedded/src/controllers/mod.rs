@@ -6,27 +6,39 @@
 //!   [`definitions`]: instances go with their CRD (D6). [`events`]: Events go after an hour. [`compaction`]: history goes
 //!   after five minutes (S7).
 //!
-//! The scheduler and the hollow nodes are controllers too; they live in [`crate::scheduler`] and [`crate::node::hollow`].
-//!
-//! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write.
+//! - [`accounts`], [`certificates`], [`tokens`]: what each namespace and each account has (C2). [`endpoints`]: whom a
+//!   Service leads to (C6). [`volumes`], [`protection`]: claims and their volumes (C7). [`disruption`]: how many pods may
+//!   go (C8). [`nodes`], [`pod_garbage`]: nodes that are lost, and their pods (C9).
+//! - The scheduler and the hollow nodes are controllers too: [`crate::scheduler`], [`crate::node::hollow`].
+//! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write. [`pods`]: what all of them
+//!   ask of pods.
 //!
 //! A controller is level-triggered: `sync(key)` looks at what is there and does what is missing. What it keeps in memory
 //! comes from the log alone and is made anew from a list ([`Control::begin`]), so it can be killed between any two
 //! writes. None of them polls; when nothing is written and nothing is due, nothing runs.
 
+mod accounts;
 pub(crate) mod census;
+pub(crate) mod certificates;
 mod compaction;
 mod definitions;
+mod disruption;
 pub(crate) mod driver;
+mod endpoints;
 mod events;
 mod garbage;
 pub(crate) mod hand;
 pub(crate) mod mirror;
 mod namespaces;
+mod nodes;
+mod pod_garbage;
 pub(crate) mod pods;
+mod protection;
 pub(crate) mod recorder;
 #[cfg(test)]
 mod tests;
+mod tokens;
+pub(crate) mod volumes;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,6 +58,22 @@ pub(crate) use hand::Hand;
 pub enum Controller {
     GarbageCollector,
     Namespaces,
+    /// Makes the account `default` in each namespace.
+    ServiceAccounts,
+    /// Makes the ConfigMap `kube-root-ca.crt` in each namespace.
+    RootCertificates,
+    /// Fills token Secrets, and takes them away with their account.
+    Tokens,
+    Endpoints,
+    EndpointSlices,
+    /// Binds claims, makes and takes away the volumes of `usher.dev/directory`.
+    Volumes,
+    /// Keeps claims and volumes that are in use.
+    Protection,
+    Disruption,
+    Nodes,
+    /// Takes away pods whose node is gone, and finished ones beyond 12,500.
+    PodGarbage,
     /// Gives pods their nodes (K1, K2).
     Scheduler,
     /// The nodes of `Options.nodes` that run nothing (11.1).
@@ -58,9 +86,19 @@ pub enum Controller {
 }
 
 impl Controller {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 17] = [
         Self::GarbageCollector,
         Self::Namespaces,
+        Self::ServiceAccounts,
+        Self::RootCertificates,
+        Self::Tokens,
+        Self::Endpoints,
+        Self::EndpointSlices,
+        Self::Volumes,
+        Self::Protection,
+        Self::Disruption,
+        Self::Nodes,
+        Self::PodGarbage,
         Self::Scheduler,
         Self::HollowNodes,
         Self::Definitions,
@@ -72,6 +110,16 @@ impl Controller {
         match self {
             Self::GarbageCollector => Box::<garbage::Garbage>::default(),
             Self::Namespaces => Box::<namespaces::Namespaces>::default(),
+            Self::ServiceAccounts => Box::<accounts::ServiceAccounts>::default(),
+            Self::RootCertificates => Box::<certificates::RootCertificates>::default(),
+            Self::Tokens => Box::<tokens::Tokens>::default(),
+            Self::Endpoints => Box::<endpoints::Endpoints>::default(),
+            Self::EndpointSlices => Box::<endpoints::EndpointSlices>::default(),
+            Self::Volumes => Box::<volumes::Volumes>::default(),
+            Self::Protection => Box::<protection::Protection>::default(),
+            Self::Disruption => Box::<disruption::Disruption>::default(),
+            Self::Nodes => Box::<nodes::Nodes>::default(),
+            Self::PodGarbage => Box::<pod_garbage::PodGarbage>::default(),
             Self::Scheduler => Box::<crate::scheduler::Scheduler>::default(),
             Self::HollowNodes => Box::<crate::node::hollow::HollowNodes>::default(),
             Self::Definitions => Box::<definitions::Definitions>::default(),
@@ -86,6 +134,16 @@ impl fmt::Display for Controller {
         f.write_str(match self {
             Self::GarbageCollector => "garbage-collector",
             Self::Namespaces => "namespaces",
+            Self::ServiceAccounts => "service-accounts",
+            Self::RootCertificates => "root-certificates",
+            Self::Tokens => "tokens",
+            Self::Endpoints => "endpoints",
+            Self::EndpointSlices => "endpoint-slices",
+            Self::Volumes => "volumes",
+            Self::Protection => "protection",
+            Self::Disruption => "disruption",
+            Self::Nodes => "nodes",
+            Self::PodGarbage => "pod-garbage",
             Self::Scheduler => "scheduler",
             Self::HollowNodes => "hollow-nodes",
             Self::Definitions => "definitions",
@@ -120,6 +178,11 @@ impl Controllers {
     pub fn without(mut self, controller: Controller) -> Self {
         self.0.remove(&controller);
         self
+    }
+
+    #[must_use]
+    pub fn has(&self, controller: Controller) -> bool {
+        self.0.contains(&controller)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Controller> + '_ {

@@ -93,7 +93,7 @@ async fn o10_a_patch_of_scale_that_names_no_revision_builds_upon_what_is_on_its_
     let store = Store::open_on(disk.clone(), Durability::Fsync, Options::new(|| Clock::System.now())).unwrap();
     let server = Arc::new(Server {
         registry: Arc::new(Registry::new(store, Clock::System, 0, Default::default())),
-        security: Security::new(Secrets::random().unwrap()),
+        security: Security::new(Secrets::random().unwrap()).into(),
         documents: Default::default(),
         openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
         audit: None,

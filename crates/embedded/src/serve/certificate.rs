@@ -66,6 +66,11 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// The authority that the folder had when the cluster last listened.
+    pub(crate) fn authority_kept(folder: &Folder) -> Result<Option<String>, FolderError> {
+        folder.read(AUTHORITY)
+    }
+
     /// From the folder, made there if there is none, or if what is there will not do for long.
     pub(super) fn kept(folder: &Folder, address: IpAddr, now: Timestamp) -> Result<Self, CertificateError> {
         let names = names(address);

@@ -63,6 +63,11 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
+    /// Whom to believe, in PEM.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+
     pub(super) fn new(address: SocketAddr, authority: &str, token: &str) -> Self {
         Self {
             url: format!("https://{address}"),
