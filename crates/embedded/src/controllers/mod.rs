@@ -6,6 +6,8 @@
 //!   [`definitions`]: instances go with their CRD (D6). [`events`]: Events go after an hour. [`compaction`]: history goes
 //!   after five minutes (S7).
 //!
+//! - [`deployments`], [`replica_sets`], [`stateful_sets`]: workloads and their pods (C4, C3, C5). They share [`pods`] (what
+//!   pods are asked), [`ownership`] (adoption and release), [`templates`] and [`batches`].
 //! - [`accounts`], [`certificates`], [`tokens`]: what each namespace and each account has (C2). [`endpoints`]: whom a
 //!   Service leads to (C6). [`volumes`], [`protection`]: claims and their volumes (C7). [`disruption`]: how many pods may
 //!   go (C8). [`nodes`], [`pod_garbage`]: nodes that are lost, and their pods (C9).
@@ -18,10 +20,12 @@
 //! writes. None of them polls; when nothing is written and nothing is due, nothing runs.
 
 mod accounts;
+mod batches;
 pub(crate) mod census;
 pub(crate) mod certificates;
 mod compaction;
 mod definitions;
+mod deployments;
 mod disruption;
 pub(crate) mod driver;
 mod endpoints;
@@ -31,10 +35,15 @@ pub(crate) mod hand;
 pub(crate) mod mirror;
 mod namespaces;
 mod nodes;
+mod ownership;
 mod pod_garbage;
 pub(crate) mod pods;
 mod protection;
 pub(crate) mod recorder;
+mod replica_sets;
+mod revisions;
+mod stateful_sets;
+mod templates;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -58,6 +67,9 @@ pub(crate) use hand::Hand;
 pub enum Controller {
     GarbageCollector,
     Namespaces,
+    Deployments,
+    ReplicaSets,
+    StatefulSets,
     /// Makes the account `default` in each namespace.
     ServiceAccounts,
     /// Makes the ConfigMap `kube-root-ca.crt` in each namespace.
@@ -86,9 +98,12 @@ pub enum Controller {
 }
 
 impl Controller {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::GarbageCollector,
         Self::Namespaces,
+        Self::Deployments,
+        Self::ReplicaSets,
+        Self::StatefulSets,
         Self::ServiceAccounts,
         Self::RootCertificates,
         Self::Tokens,
@@ -110,6 +125,9 @@ impl Controller {
         match self {
             Self::GarbageCollector => Box::<garbage::Garbage>::default(),
             Self::Namespaces => Box::<namespaces::Namespaces>::default(),
+            Self::Deployments => Box::<deployments::Deployments>::default(),
+            Self::ReplicaSets => Box::<replica_sets::ReplicaSets>::default(),
+            Self::StatefulSets => Box::<stateful_sets::StatefulSets>::default(),
             Self::ServiceAccounts => Box::<accounts::ServiceAccounts>::default(),
             Self::RootCertificates => Box::<certificates::RootCertificates>::default(),
             Self::Tokens => Box::<tokens::Tokens>::default(),
@@ -134,6 +152,9 @@ impl fmt::Display for Controller {
         f.write_str(match self {
             Self::GarbageCollector => "garbage-collector",
             Self::Namespaces => "namespaces",
+            Self::Deployments => "deployments",
+            Self::ReplicaSets => "replica-sets",
+            Self::StatefulSets => "stateful-sets",
             Self::ServiceAccounts => "service-accounts",
             Self::RootCertificates => "root-certificates",
             Self::Tokens => "tokens",
@@ -255,4 +276,37 @@ pub(crate) trait Control: fmt::Debug + Send {
         key: &'a str,
         wishes: &'a mut Wishes,
     ) -> BoxFuture<'a, Result<Next, Fault>>;
+}
+
+/// How workloads name their work: by namespace and name.
+fn work_key(namespace: Option<&str>, name: &str) -> String {
+    format!("{}/{name}", namespace.unwrap_or_default())
+}
+
+fn split(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+/// Nothing can be made there any more, and nothing needs to be.
+fn is_namespace_terminating(fault: &Fault) -> bool {
+    let causes = fault.details.as_ref().and_then(|details| details.get("causes")?.as_array());
+    causes
+        .into_iter()
+        .flatten()
+        .any(|cause| cause.get("reason").is_some_and(|reason| reason == "NamespaceTerminating"))
+}
+
+/// A number of things as statuses say it.
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// The same where zero is left out.
+fn some_count(number: usize) -> Option<i32> {
+    Some(count(number)).filter(|count| *count > 0)
+}
+
+/// This second: statuses know no smaller unit, and what was written must compare equal when it is read again.
+fn this_second(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
