@@ -22,6 +22,10 @@ use crate::store::{LogEntry, Prefix, Watcher};
 /// A sync that failed is tried again after this, then twice that, up to the longest: the reference's queues do the same.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_millis(5);
 const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(1_000);
+/// What is of no use now rests that long, then twice that, up to the longest: as a pod that finds no node does in the
+/// reference.
+const FIRST_REST: SignedDuration = SignedDuration::from_secs(1);
+const LONGEST_REST: SignedDuration = SignedDuration::from_secs(10);
 
 /// One sync that could run: of which controller, for which key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,16 +49,30 @@ pub(crate) struct Pending {
     alarms: BTreeSet<(Timestamp, WorkId)>,
     /// Failures in a row.
     failures: BTreeMap<WorkId, u32>,
+    /// What rests, and how often it did.
+    rests: BTreeMap<WorkId, (u32, Timestamp)>,
 }
 
 impl Pending {
-    fn take(&mut self, controller: Controller, wishes: Wishes) {
+    fn take(&mut self, controller: Controller, wishes: Wishes, now: Timestamp) {
         let id = |key: String| WorkId { controller, key };
         for key in wishes.never {
-            self.stop(&id(key));
+            let id = id(key);
+            self.stop(&id);
+            self.rests.remove(&id);
+        }
+        for key in wishes.rest {
+            let (times, until) = self.rests.entry(id(key)).or_insert((0, now));
+            let rest = FIRST_REST.saturating_mul(1 << (*times).min(10)).min(LONGEST_REST);
+            *times += 1;
+            *until = now.saturating_add(rest).unwrap_or(Timestamp::MAX);
         }
         for key in wishes.now {
-            self.wake(id(key));
+            let id = id(key);
+            match self.rests.get(&id) {
+                Some((_, until)) if *until > now => self.wait(id.clone(), *until),
+                _ => self.wake(id),
+            }
         }
         for (key, when) in wishes.at {
             self.wait(id(key), when);
@@ -168,7 +186,7 @@ impl Driver {
         for (name, control) in &mut self.controls {
             let mut wishes = Wishes::default();
             control.begin(&self.hand, &state.entries, &self.census, &mut wishes);
-            self.pending.take(*name, wishes);
+            self.pending.take(*name, wishes, self.hand.now());
         }
         true
     }
@@ -179,7 +197,7 @@ impl Driver {
         for (name, control) in &mut self.controls {
             let mut wishes = Wishes::default();
             control.see(&self.hand, line, &self.census, &mut wishes);
-            self.pending.take(*name, wishes);
+            self.pending.take(*name, wishes, self.hand.now());
         }
     }
 
@@ -213,7 +231,7 @@ impl Driver {
         };
         let mut wishes = Wishes::default();
         let result = control.sync(&self.hand, &id.key, &mut wishes).await;
-        self.pending.take(id.controller, wishes);
+        self.pending.take(id.controller, wishes, self.hand.now());
         match result {
             Ok(next) => {
                 self.pending.failures.remove(id);

@@ -1,0 +1,1 @@
+//! The scheduler on values and in a manual cluster.
