@@ -57,7 +57,7 @@ pub(super) fn beside(options: &Options, plane: &Plane) -> Result<Vec<Row>> {
 
 async fn hollow() -> Result<Rollout> {
     let options = ClusterOptions {
-        nodes: (1..=NODES).map(|n| NodeEntry::hollow(format!("hollow-{n}"))).collect(),
+        nodes: NodeEntry::hollows(NODES),
         ..ClusterOptions::default()
     };
     let cluster = Cluster::start(options).map_err(|why| Error::api("start an embedded cluster", why))?;
@@ -231,7 +231,7 @@ async fn measure(options: &Options, program: &Path, folder: &Path) -> Result<(Ve
             path: folder.join("data"),
             durability: usher_embedded::store::Durability::Fsync,
         },
-        nodes: vec![NodeEntry::process("node-1".to_owned())],
+        nodes: NodeEntry::processes(1),
         process: Some(ProcessOptions {
             images: vec![images],
             ..ProcessOptions::new(program.to_owned())
