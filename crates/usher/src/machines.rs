@@ -60,31 +60,35 @@ impl What {
 #[derive(Debug, Serialize, Deserialize)]
 struct Nodes {
     nodes: Vec<Node>,
+    isolation: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Node {
     name: String,
-    kind: String,
     state: String,
-    pods: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Images {
-    files: Vec<String>,
     entries: Vec<Entry>,
+    errors: Vec<String>,
+    /// Images of pods that no entry matches.
     unknown: Vec<String>,
-    problem: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Entry {
+    file: String,
+    line: u64,
     #[serde(rename = "match")]
     pattern: String,
-    file: String,
     /// What it comes to here.
-    resolves: String,
+    resolves_to: Option<String>,
+    missing: Option<String>,
 }
 
 pub(crate) async fn node(cluster: &ClusterArgs, args: &NodeArgs) -> Result<(), Failed> {
@@ -102,9 +106,13 @@ pub(crate) async fn node(cluster: &ClusterArgs, args: &NodeArgs) -> Result<(), F
     match args.output.data() {
         Some(format) => output::print(&output::render(format, &nodes)?),
         None => {
-            let mut text = format!("{:<20} {:<8} {:<8} {}\n", "NAME", "KIND", "STATE", "PODS");
+            let mut text = format!("{:<20} {:<8} ADDRESS\n", "NAME", "STATE");
             for node in &nodes.nodes {
-                writeln!(text, "{:<20} {:<8} {:<8} {}", node.name, node.kind, node.state, node.pods)?;
+                let address = node.address.as_deref().unwrap_or_default();
+                writeln!(text, "{:<20} {:<8} {address}", node.name, node.state)?;
+            }
+            if let Some(isolation) = &nodes.isolation {
+                writeln!(text, "\nIsolation of pods: {isolation}.")?;
             }
             output::print(&text)
         }
@@ -118,15 +126,19 @@ pub(crate) async fn images(cluster: &ClusterArgs, args: &ImagesArgs) -> Result<(
     if let Some(format) = args.output.data() {
         return output::print(&output::render(format, &images)?);
     }
-    let mut text = format!("{:<40} {}\n", "MATCH", "COMES TO");
+    let mut text = format!("{:<40} COMES TO\n", "MATCH");
     for entry in &images.entries {
-        writeln!(text, "{:<40} {}", entry.pattern, entry.resolves)?;
+        let comes_to = match (&entry.resolves_to, &entry.missing) {
+            (Some(found), _) => found.clone(),
+            (None, missing) => format!("nothing: {}", missing.as_deref().unwrap_or_default()),
+        };
+        writeln!(text, "{:<40} {comes_to}", entry.pattern)?;
     }
     for image in &images.unknown {
-        writeln!(text, "\nA pod wants {image}, which no entry matches: add one to {}", images.files.join(" or "))?;
+        writeln!(text, "\nA pod wants {image}, which no entry matches: add one.")?;
     }
-    if let Some(problem) = &images.problem {
-        writeln!(text, "\n{problem}")?;
+    for error in &images.errors {
+        writeln!(text, "\n{error}")?;
     }
     output::print(&text)
 }
