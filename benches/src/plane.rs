@@ -26,10 +26,17 @@ pub(crate) struct Component {
     pub(crate) pid: u32,
 }
 
+/// Whether the controller manager and the scheduler run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Controllers {
+    Run,
+    /// Nobody but the bench and the operator is to write.
+    Killed,
+}
+
 impl Plane {
-    /// Starts one without scheduler in a folder that xtask makes, and kills its controller manager: nobody but the bench and the operator
-    /// is to write.
-    pub(crate) fn start(xtask: &Path, dir: &Path, durable: bool) -> Result<Self> {
+    /// Starts one in a folder that xtask makes.
+    pub(crate) fn start(xtask: &Path, dir: &Path, durable: bool, controllers: Controllers) -> Result<Self> {
         let mut plane = Self {
             xtask: xtask.to_owned(),
             dir: dir.to_owned(),
@@ -38,8 +45,13 @@ impl Plane {
         };
         plane.guard = Some(plane.guard()?);
         let durable: &[&str] = if durable { &["--durable"] } else { &[] };
-        plane.command(&["up", "--no-scheduler"], durable)?;
-        plane.command(&["kill", "kube-controller-manager"], &[])?;
+        match controllers {
+            Controllers::Run => plane.command(&["up"], durable)?,
+            Controllers::Killed => {
+                plane.command(&["up", "--no-scheduler"], durable)?;
+                plane.command(&["kill", "kube-controller-manager"], &[])?;
+            }
+        }
         plane.components = plane.read_state()?;
         Ok(plane)
     }

@@ -13,6 +13,7 @@ mod interrupt;
 mod k8s;
 mod paths;
 mod process;
+mod programs;
 mod progress;
 mod setup;
 mod test;
@@ -47,6 +48,9 @@ enum Xtask {
     },
     /// Write the facts about built-in kinds that the embedded cluster decodes by, from the pinned Kubernetes release.
     Definitions,
+    /// Run the test programs; `test` does, once the control planes are up.
+    #[command(hide = true)]
+    Programs(programs::Programs),
     /// A real Kubernetes control plane on this machine.
     #[command(subcommand)]
     K8s(k8s::K8s),
@@ -81,6 +85,7 @@ fn run(command: Xtask) -> Result<()> {
             generate::command(&xtask, mode)
         }
         Xtask::Definitions => definitions::command(),
+        Xtask::Programs(programs) => programs.run(),
         Xtask::K8s(k8s) => k8s.run(),
     }
 }

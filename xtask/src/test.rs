@@ -2,7 +2,7 @@
 //!
 //! Two control planes serve the whole run, each in a temporary folder: a usual one, and a bare one without
 //! kube-controller-manager. They are stopped at the end, after a failure, after Ctrl-C, and by their guards if this
-//! process is killed.
+//! process is killed. [`crate::programs`] runs the test programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -69,11 +69,10 @@ impl Test {
             k8s::up(run.bare.folder.clone(), &tools, Wanted::BARE)
         })?;
         run.stage("tests", |run| {
-            let mut command = process::cargo();
+            let mut command = Command::new(xtask);
             command
-                .args(["test", "--workspace", "--no-fail-fast"])
+                .args(["programs", "--"])
                 .args(&self.filter)
-                .arg("--")
                 .args(&self.arguments)
                 .env("USHER_TEST_KUBECONFIG", &kubeconfig)
                 .env("USHER_K8S_DIR", run.guarded.folder.path())
@@ -136,7 +135,8 @@ impl Run {
             .take_while(|word| *word != "--")
             .map(|word| word.to_string_lossy())
             .collect();
-        let program = format!("cargo {}", words.join(" "));
+        let name = Path::new(command.get_program()).file_name().unwrap_or_default();
+        let program = format!("{} {}", name.to_string_lossy(), words.join(" "));
         // What went wrong is on the screen already.
         Err(Error::Program {
             program,

@@ -100,7 +100,7 @@ async fn create(client: &kube::Client, body: String) -> Result<()> {
 }
 
 /// A client with a connection of its own.
-async fn client(kubeconfig: &Path) -> Result<kube::Client> {
+pub(super) async fn client(kubeconfig: &Path) -> Result<kube::Client> {
     let wrong = |why: kube::config::KubeconfigError| Error::api("read the kubeconfig", why);
     let config = Kubeconfig::read_from(kubeconfig).map_err(wrong)?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())

@@ -1,5 +1,5 @@
-//! The measures of the embedded spec's section 13 that need no node: starts, writes, reads, fan-out, memory, apply; and
-//! creates over HTTP beside the real kube-apiserver's, in the same run.
+//! The measures of the embedded spec's section 13: starts, writes, reads, fan-out, memory, apply, pods; and creates over
+//! HTTP and a thousand pods beside the real control plane's, in the same run.
 //!
 //! Every measure is repeated. The table shows the median, and the target is held against the best run: on a machine that
 //! others use, too, the best is nearest to what the code costs.
@@ -9,6 +9,7 @@ mod fan_out;
 mod http;
 mod memory;
 mod objects;
+mod pods;
 mod reads;
 mod start;
 mod writes;
@@ -20,8 +21,8 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::machine;
-use crate::plane::Plane;
-use crate::report::Report;
+use crate::plane::{Controllers, Plane};
+use crate::report::{Report, Row};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
@@ -61,8 +62,12 @@ pub(crate) enum Part {
     Watch,
     /// Resident, beside what is stored.
     Memory,
+    /// Pods as processes.
+    Pods,
     /// Creates over HTTP, beside a real kube-apiserver.
     Beside,
+    /// A Deployment of a thousand pods, beside the real control plane.
+    Rollout,
 }
 
 impl Options {
@@ -70,14 +75,16 @@ impl Options {
         self.only.as_ref().is_none_or(|only| only.contains(&part))
     }
 
-    fn xtask(&self) -> Result<PathBuf> {
+    /// A program that is built beside this one; xtask may be elsewhere.
+    fn beside(&self, name: &str) -> Result<PathBuf> {
         let myself = std::env::current_exe().map_err(Error::io("find this program"))?;
-        let path = self.xtask.clone().unwrap_or_else(|| myself.with_file_name("xtask"));
+        let said = self.xtask.clone().filter(|_| name == "xtask");
+        let path = said.unwrap_or_else(|| myself.with_file_name(name));
         if path.exists() {
             return Ok(path);
         }
         Err(Error::Wrong(format!(
-            "{} does not exist: build it, or say where it is with --xtask",
+            "{} does not exist: build it (`cargo xtask bench` does), or say where xtask is with --xtask",
             path.display()
         )))
     }
@@ -129,18 +136,18 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         say("memory");
         rows.extend(memory::rows(options)?);
     }
+    if options.wants(Part::Pods) {
+        say("pods as processes");
+        let program = options.beside("usher")?;
+        rows.extend(pods::processes(options, &program)?);
+    }
     if options.wants(Part::Beside) {
         say("creates beside the real kube-apiserver");
-        let dir = std::env::temp_dir().join(format!("usher-bench-{}", std::process::id()));
-        std::fs::create_dir(&dir).map_err(Error::at("create", &dir))?;
-        let plane = Plane::start(&options.xtask()?, &dir.join("plane"), false)?;
-        let shown = plane.components().iter().map(|c| format!("{} {}", c.name, c.version));
-        servers = shown.collect::<Vec<_>>().join(", ");
-        let beside = http::beside(options, &plane);
-        // The servers are stopped by what their folder says of them: it goes last.
-        drop(plane);
-        let _ = std::fs::remove_dir_all(&dir);
-        rows.extend(beside?);
+        rows.extend(with_plane(options, Controllers::Killed, &mut servers, |plane| http::beside(options, plane))?);
+    }
+    if options.wants(Part::Rollout) {
+        say("a Deployment of 1,000 pods beside the real control plane");
+        rows.extend(with_plane(options, Controllers::Run, &mut servers, |plane| pods::beside(options, plane))?);
     }
     let mut setting = machine::setting(None, load);
     setting.insert("servers", servers);
@@ -156,6 +163,25 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         rows,
         details: serde_json::Value::Null,
     })
+}
+
+/// Measures beside a real control plane of this run's own.
+fn with_plane(
+    options: &Options,
+    controllers: Controllers,
+    servers: &mut String,
+    measure: impl FnOnce(&Plane) -> Result<Vec<Row>>,
+) -> Result<Vec<Row>> {
+    let dir = std::env::temp_dir().join(format!("usher-bench-{}", std::process::id()));
+    std::fs::create_dir(&dir).map_err(Error::at("create", &dir))?;
+    let plane = Plane::start(&options.beside("xtask")?, &dir.join("plane"), false, controllers)?;
+    let shown = plane.components().iter().map(|c| format!("{} {}", c.name, c.version));
+    *servers = shown.collect::<Vec<_>>().join(", ");
+    let rows = measure(&plane);
+    // The servers are stopped by what their folder says of them: it goes last.
+    drop(plane);
+    let _ = std::fs::remove_dir_all(&dir);
+    rows
 }
 
 /// What is under way, for whoever waits.

@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::plane::Plane;
+use crate::plane::{Controllers, Plane};
 use crate::report::{Report, Row, median};
 use crate::world::World;
 use crate::{machine, map};
@@ -149,7 +149,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
             .clone()
             .unwrap_or_else(|| std::env::temp_dir().join(format!("usher-bench-{}", std::process::id())));
         std::fs::create_dir(&dir).map_err(Error::at("create", &dir))?;
-        let plane = Plane::start(&xtask, &dir.join("plane"), options.durable)?;
+        let plane = Plane::start(&xtask, &dir.join("plane"), options.durable, Controllers::Killed)?;
         let shown = plane.components().iter().map(|c| format!("{} {}", c.name, c.version));
         versions = shown.collect::<Vec<_>>().join(", ");
         let world = World::connect(plane, &usher).await?;

@@ -7,6 +7,7 @@ mod explain;
 mod generate;
 mod install;
 mod kubeconfig;
+mod machines;
 mod operator;
 mod output;
 mod plan;
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use cluster::ClusterArgs;
+use usher_embedded::node::supervisor;
 
 /// Changes what Kubernetes finds hard to change, one safe, explained step at a time.
 #[derive(Debug, Parser)]
@@ -54,7 +56,11 @@ enum Command {
     /// Runs the operator against the current kubeconfig, or in a cluster.
     Operator(Box<operator::Args>),
     /// Runs a small Kubernetes and the operator in one process, on this machine, for trying Usher.
-    Up(up::Args),
+    Up(Box<up::Args>),
+    /// Stops, kills, cuts off or starts a node of `usher up`, or lists them.
+    Node(machines::NodeArgs),
+    /// Says which programs the images of `usher up` stand for, and which images pods want in vain.
+    Images(machines::ImagesArgs),
     /// Prints a completion script for a shell.
     Completions(completions::Args),
     /// Writes the files of the repository that come from code.
@@ -104,8 +110,22 @@ fn command(called_as: CalledAs) -> clap::Command {
     Cli::command().bin_name(called_as.name())
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    // Pods are supervised by this same program. That must come before any thread is started.
+    if words.next().is_some_and(|word| word == supervisor::SUBCOMMAND) {
+        return supervisor::main(words);
+    }
+    match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime.block_on(answer()),
+        Err(problem) => {
+            eprintln!("usher: cannot start: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn answer() -> ExitCode {
     // One TLS provider for the whole process; ring, as in kube's default.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -145,6 +165,8 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Crds(args) => crds::run(&args),
         Command::Operator(args) => operator::run(&cli.cluster, *args).await,
         Command::Up(args) => up::run(&cli.cluster, &args).await,
+        Command::Node(args) => machines::node(&cli.cluster, &args).await,
+        Command::Images(args) => machines::images(&cli.cluster, &args).await,
         Command::Completions(args) => completions::run(&args),
         Command::GenerateArtifacts(args) => generate::run(&args),
     }

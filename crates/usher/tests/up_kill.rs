@@ -1,5 +1,5 @@
-//! `usher up` under kill -9 while eight writers write (S4, S5, S6): every acknowledged write is there afterwards, revisions
-//! never go back, and a watch goes on where it was. And on a disk that is full: writes are refused with a sentence, reads go
+//! `usher up` under kill -9 while eight writers write and pods run (S4, S5, S6, N2, N12): every acknowledged write is there
+//! afterwards, revisions never go back, a watch goes on where it was, pods run on and are found again. And on a disk that is full: writes are refused with a sentence, reads go
 //! on, nothing is lost.
 //!
 //! `USHER_KILLS=100` for the full proof; `USHER_SEED` brings moments and choices back, as far as the processes allow.
@@ -12,6 +12,8 @@ mod chance;
 mod ledger;
 #[path = "up_kill/life.rs"]
 mod life;
+#[path = "up_kill/pods.rs"]
+mod pods;
 #[path = "up_kill/watcher.rs"]
 mod watcher;
 #[path = "up_kill/writer.rs"]
@@ -19,36 +21,41 @@ mod writer;
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, ListParams, PostParams};
 use nix::sys::signal::Signal;
 
 use chance::{Chance, number};
 use ledger::Ledger;
 use life::Life;
+use pods::Pods;
 use writer::map;
 
 const KILLS: usize = 12;
 const WRITERS: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s6_after_kill_9_every_acknowledged_write_is_there_and_no_revision_is_used_twice() {
+async fn s6_n12_after_kill_9_every_acknowledged_write_is_there_and_every_pod_runs_on() {
     let mut chance = Chance::from_environment();
     let home = tempfile::tempdir().unwrap();
     let mut ledger = Ledger::default();
+    let mut herd = Pods::new(home.path());
+    let flags = ["--host-path".to_owned(), herd.folder().to_owned()];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let kills = number("USHER_KILLS", KILLS);
     let (mut starting, mut slowest) = (Duration::ZERO, Duration::ZERO);
     for kill in 0..=kills {
         // A fault: some die while they start.
         if chance.between(0, 3) == 0 {
-            let life = Life::start(home.path(), &[]);
+            let life = Life::start(home.path(), &flags);
             tokio::time::sleep(Duration::from_millis(chance.between(0, 300))).await; // edge: a random moment of its start
             life.kill();
         }
         let begun = Instant::now();
-        let mut life = Life::start(home.path(), &[]);
+        let mut life = Life::start(home.path(), &flags);
         life.until_it_answers();
         let client = life.client().await;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
         let maps: Api<ConfigMap> = Api::namespaced(client, "default");
         let found = maps.list(&ListParams::default()).await.unwrap();
         starting += begun.elapsed();
@@ -64,7 +71,9 @@ async fn s6_after_kill_9_every_acknowledged_write_is_there_and_no_revision_is_us
         ledger
             .check_history()
             .unwrap_or_else(|why| panic!("after kill {kill}: {why}"));
+        herd.compare(&pods).await;
         if kill == kills {
+            herd.end(&pods).await;
             break;
         }
         let watching = tokio::spawn(watcher::follow(maps, ledger.seen()));
@@ -73,6 +82,7 @@ async fn s6_after_kill_9_every_acknowledged_write_is_there_and_no_revision_is_us
             let client = life.client().await;
             writers.push(tokio::spawn(writer::write(client, number, slots, chance.fork())));
         }
+        herd.stir(&pods, &mut chance).await;
         // The fault: a random moment.
         tokio::time::sleep(Duration::from_millis(chance.between(30, 500))).await; // edge: a random moment under load
         if chance.between(0, 3) == 0 {
@@ -87,8 +97,9 @@ async fn s6_after_kill_9_every_acknowledged_write_is_there_and_no_revision_is_us
         ledger.saw(watching.await.unwrap()).unwrap();
     }
     let (acknowledged, unanswered) = ledger.counts();
+    let (made, adopted) = herd.counts();
     println!(
-        "{kills} kills, {acknowledged} acknowledged writes, {unanswered} unanswered; a start took {:?}, at most {slowest:?}",
+        "{kills} kills, {acknowledged} acknowledged writes, {unanswered} unanswered; {made} pods, which ran on {adopted} times; a start took {:?}, at most {slowest:?}",
         starting / u32::try_from(kills + 1).unwrap()
     );
     assert!(

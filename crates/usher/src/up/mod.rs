@@ -1,10 +1,13 @@
 //! `usher up`: a small Kubernetes and the operator in one process, for one user on one machine.
 //!
-//! [`place`] says where its data is. Order of starting: the store (whose lock says that the folder is ours), the listener,
-//! the CRDs, the operator. Stopping goes the other way: the operator's passes finish, then the API ends its watches and
-//! answers what is under way, then everything is on disk. A second Ctrl-C ends the process at once, which loses nothing
-//! that was acknowledged.
+//! [`place`] says where its data is, [`nodes`] which nodes it has, [`examples`] what it shows. Order of starting: the store
+//! (whose lock says that the folder is ours), the nodes, the listener, the CRDs, the operator. Stopping goes the other way:
+//! the operator's passes finish, pods are stopped unless they are to be kept, then the API ends its watches and answers what
+//! is under way, then everything is on disk. A second Ctrl-C ends the process at once, which loses nothing that was
+//! acknowledged, and leaves pods running.
 
+mod examples;
+mod nodes;
 mod place;
 
 use std::net::SocketAddr;
@@ -27,12 +30,14 @@ use crate::install::objects;
 use crate::kubeconfig::Located;
 use crate::output::{self, Format, Progress};
 use crate::{Failed, WrongUsage};
+use nodes::NodeFlags;
 
 /// Where it is kept, and where it listens.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 It is for one user on one machine: whoever has the token may do everything, and RBAC is stored but not enforced.
-Ctrl-C stops the operator, then the API; a second Ctrl-C ends both at once. All acknowledged writes are on disk then.")]
+Ctrl-C stops the operator, then pods, then the API; a second Ctrl-C ends it at once and leaves pods running. All acknowledged
+writes are on disk then.")]
 pub(crate) struct Args {
     /// Folder for objects, token, keys and logs; made if it does not exist. Default: usher/default in the user's data folder
     /// ($XDG_DATA_HOME or ~/.local/share).
@@ -54,6 +59,14 @@ pub(crate) struct Args {
     /// Adds context `usher` to this kubeconfig, and touches nothing else in it.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     kubeconfig: Option<PathBuf>,
+    /// Applies an example of every kind that this machine can run, and shows what becomes of them until they are Ready.
+    #[arg(long)]
+    examples: bool,
+    /// Ends when all examples are Ready, for scripts.
+    #[arg(long, requires = "examples")]
+    exit: bool,
+    #[command(flatten)]
+    nodes: NodeFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -80,18 +93,29 @@ impl Args {
         Ok(Storage::Folder { path, durability })
     }
 
-    /// What is true of the objects when nobody waited for them.
+    /// What is true of the objects and pods when nobody waited for them.
     fn last_words(&self) -> &'static str {
         match (self.memory, self.durability) {
-            (true, _) => "what was in memory is gone",
-            (false, Durability::Fsync) => "what was acknowledged is on disk",
-            (false, Durability::Relaxed) => "what was acknowledged more than a moment ago is on disk",
+            (true, _) => "what was in memory is gone, and pods end with it",
+            (false, Durability::Fsync) => "what was acknowledged is on disk, and pods that ran run on",
+            (false, Durability::Relaxed) => {
+                "what was acknowledged more than a moment ago is on disk, and pods that ran run on"
+            }
         }
     }
 
     fn options(&self) -> Result<Options, Failed> {
+        let storage = self.storage()?;
+        let nodes = self.nodes.entries()?;
+        let data = match &storage {
+            Storage::Folder { path, .. } => Some(path.as_path()),
+            Storage::Memory | Storage::Disk { .. } => None,
+        };
         Ok(Options {
-            storage: self.storage()?,
+            process: self.nodes.process(&nodes, data)?,
+            nodes,
+            node_grace: jiff::SignedDuration::try_from(self.nodes.node_grace())?,
+            storage,
             audit: Some(AuditOptions::default()),
             ..Options::default()
         })
@@ -108,18 +132,49 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed
     crate::operator::start_logging(false, "warn");
     let in_memory = Arc::new(OnceLock::new());
     let stop = stop_on_signals(args.last_words(), in_memory.clone())?;
-    let cluster = Cluster::start(args.options()?)?;
+    let options = args.options()?;
+    let has_pods = options.process.is_some();
+    let cluster = Cluster::start(options)?;
     if args.memory {
         let _ = in_memory.set(cluster.folder()?.to_owned());
     }
-    let outcome = serve(&cluster, args, stop).await;
+    let outcome = serve(&cluster, args, has_pods, stop).await;
+    if has_pods && !args.nodes.keep_pods {
+        stop_pods(&cluster).await;
+    }
     cluster.stop().await;
     outcome?;
-    output::print("Stopped.\n")
+    output::print(if has_pods && args.nodes.keep_pods && !args.memory {
+        "Stopped; pods run on, and the next start finds them.\n"
+    } else {
+        "Stopped.\n"
+    })
+}
+
+/// With their grace; they run again at the next start.
+async fn stop_pods(cluster: &Cluster) {
+    let tell = |left: &[String]| {
+        if !left.is_empty() {
+            // The terminal may be gone.
+            let _ = output::print(&format!(
+                "Waiting for pods to stop: {}. Ctrl-C again leaves them running.\n",
+                left.join(", ")
+            ));
+        }
+    };
+    cluster.stop_pods(tell).await;
 }
 
 /// Everything that needs the store open.
-async fn serve(cluster: &Cluster, args: &Args, stop: watch::Receiver<bool>) -> Result<(), Failed> {
+async fn serve(
+    cluster: &Cluster,
+    args: &Args,
+    has_pods: bool,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Failed> {
+    if has_pods {
+        args.nodes.provide_images(cluster.folder()?)?;
+    }
     let listening = cluster
         .listen(ListenOptions {
             address: args.listen,
@@ -141,17 +196,54 @@ async fn serve(cluster: &Cluster, args: &Args, stop: watch::Receiver<bool>) -> R
         output::print("WARNING (--listen-unsafe): other machines can reach the API.\n")?;
     }
     let config = config(access).await?;
-    apply_crds(&config).await?;
+    let client = reading(&config)?;
+    apply_crds(&client).await?;
     let settings = Settings {
         identity: "usher-up".to_owned(),
         ..Settings::default()
     };
     let operator = Operator::new(&config, usher_subnets::kinds(Pools::default()), settings)?;
     output::print(&format!("The operator runs: {}.\n", kinds()?.join(", ")))?;
+    output::print(&told_of_pods(cluster).await)?;
     output::print(&way_in(listening.kubeconfig_file(), args.kubeconfig.as_deref()))?;
-    output::print("Ready. Ctrl-C stops.\n")?;
-    operator.run(stop).await?;
-    Ok(())
+    let works = operator.run(stop.clone());
+    let shows = async {
+        if args.examples {
+            output::print("Examples:\n")?;
+            examples::show(&client, has_pods).await?;
+        }
+        if !args.exit {
+            output::print("Ready. Ctrl-C stops.\n")?;
+            // The operator ends with it.
+            let _ = stop.wait_for(|stop| *stop).await;
+        }
+        Ok::<(), Failed>(())
+    };
+    tokio::pin!(works);
+    tokio::select! {
+        ended = &mut works => Ok(ended?),
+        shown = shows => {
+            // Its passes finish, if it was told to stop; else it is dropped where it is, which does no harm.
+            if !args.exit && shown.is_ok() {
+                works.await?;
+            }
+            shown
+        }
+    }
+}
+
+/// What runs pods, and how they are kept apart.
+async fn told_of_pods(cluster: &Cluster) -> String {
+    let nodes = cluster.nodes();
+    let Some(first) = nodes.first() else {
+        return "No node runs pods.\n".to_owned();
+    };
+    let names = match nodes.len() {
+        1 => format!("Node {} runs", first.name()),
+        count => format!("{count} nodes run"),
+    };
+    let why = cluster.isolation().await;
+    format!("{names} pods as processes of this machine; isolation {why}.\n")
 }
 
 /// What to type to get in.
@@ -173,17 +265,21 @@ async fn config(access: &Access) -> Result<kube::Config, Failed> {
     Ok(config)
 }
 
-async fn apply_crds(config: &kube::Config) -> Result<(), Failed> {
-    let cluster = crate::cluster::Cluster {
+/// A client for what is applied here.
+fn reading(config: &kube::Config) -> Result<crate::cluster::Cluster, Failed> {
+    Ok(crate::cluster::Cluster {
         client: usher_operator::client::reading(config, "up")?,
         located: Located {
             config: config.clone(),
             source: "usher up".to_owned(),
             user: CONTEXT.to_owned(),
         },
-    };
+    })
+}
+
+async fn apply_crds(cluster: &crate::cluster::Cluster) -> Result<(), Failed> {
     let applier = Applier {
-        cluster: &cluster,
+        cluster,
         dry_run: false,
     };
     let progress = &mut Progress::new(Format::Text);
@@ -191,7 +287,7 @@ async fn apply_crds(config: &kube::Config) -> Result<(), Failed> {
     for crd in &crds {
         applier.apply(crd, progress).await?;
     }
-    wait_established(&cluster, &crds, progress).await
+    wait_established(cluster, &crds, progress).await
 }
 
 /// What the operator looks after.
@@ -225,7 +321,7 @@ fn stop_on_signals(
                 std::process::exit(130);
             }
             // The terminal may be gone.
-            let _ = output::print("Stopping: the operator first, then the API. Ctrl-C again stops at once.\n");
+            let _ = output::print("Stopping: the operator first, then pods, then the API. Ctrl-C again stops at once.\n");
         }
     });
     Ok(stopped)

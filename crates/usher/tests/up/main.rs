@@ -1,126 +1,23 @@
 //! `usher up` as a user has it: one process, kubectl beside it, Ctrl-C at the end. kubectl must be on PATH.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod pods;
+mod process;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 
+use process::{Up, command, kubectl};
+
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/subnets");
-
-fn command(home: &Path, flags: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_usher"));
-    command.arg("up").args(flags).env("HOME", home);
-    for variable in ["XDG_DATA_HOME", "KUBECONFIG", "USHER_LOG"] {
-        command.env_remove(variable);
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    command
-}
-
-/// A running `usher up`; dropped, it is killed.
-struct Up {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    said: Vec<String>,
-    errors: PathBuf,
-}
-
-impl Up {
-    /// Starts it and waits until it says that it is ready.
-    fn ready(home: &Path, flags: &[&str]) -> Self {
-        let errors = home.join("stderr");
-        let mut command = command(home, flags);
-        let mut child = command.stderr(fs::File::create(&errors).unwrap()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut up = Self {
-            child,
-            lines,
-            said: Vec::new(),
-            errors,
-        };
-        up.until("Ready.");
-        up
-    }
-
-    fn until(&mut self, start: &str) {
-        loop {
-            let Some(line) = self.lines.next() else {
-                panic!("it never said {start:?}: {:?} {}", self.said, self.errors());
-            };
-            self.said.push(line.unwrap());
-            if self.said.last().unwrap().starts_with(start) {
-                return;
-            }
-        }
-    }
-
-    fn errors(&self) -> String {
-        fs::read_to_string(&self.errors).unwrap()
-    }
-
-    /// The file that the line `export KUBECONFIG=…` names.
-    fn kubeconfig(&self) -> PathBuf {
-        let line = self
-            .said
-            .iter()
-            .find_map(|line| line.strip_prefix("export KUBECONFIG="));
-        line.unwrap_or_else(|| panic!("{:?}", self.said)).into()
-    }
-
-    fn token(&self) -> String {
-        let text = fs::read_to_string(self.kubeconfig()).unwrap();
-        let line = text.lines().find_map(|line| line.trim().strip_prefix("token: "));
-        line.unwrap().trim_matches('"').to_owned()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
-    }
-
-    /// Waits for its end: the exit code, and all that it said.
-    fn ended(mut self) -> (i32, String) {
-        let code = self.child.wait().unwrap().code().unwrap();
-        for line in self.lines.by_ref() {
-            self.said.push(line.unwrap());
-        }
-        (code, self.said.join("\n") + &self.errors())
-    }
-
-    fn kubectl(&self, words: &[&str]) -> String {
-        kubectl(&self.kubeconfig(), words)
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn kubectl(kubeconfig: &Path, words: &[&str]) -> String {
-    let mut command = Command::new("kubectl");
-    command
-        .env("HOME", kubeconfig.parent().unwrap())
-        .env_remove("KUBECONFIG");
-    let output = command
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
-        .args(words)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "kubectl {words:?}: {said}");
-    String::from_utf8(output.stdout).unwrap()
-}
 
 const BOUND: [&str; 5] = [
     "wait",

@@ -1,0 +1,235 @@
+//! Pods of `usher up` as a user has them: examples, kubectl's words about workloads, what goes wrong, nodes that fail.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::process::{Up, command};
+
+const DEPLOYMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/workload/deployment.yaml");
+/// Generous: two cores are shared with a compiler and with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
+
+fn flags<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    LISTEN.iter().copied().chain(more.iter().copied()).collect()
+}
+
+/// What kubectl says, whether or not it is content.
+fn said(up: &Up, words: &[&str]) -> String {
+    let output = Command::new("kubectl").arg("--kubeconfig").arg(up.kubeconfig()).args(words).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Until kubectl says something that will do.
+fn until(up: &Up, words: &[&str], will_do: impl Fn(&str) -> bool) -> String {
+    let begun = Instant::now();
+    loop {
+        let told = said(up, words);
+        if will_do(&told) {
+            return told;
+        }
+        assert!(begun.elapsed() < PATIENCE, "kubectl {words:?} still says: {told}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn stop(up: Up) -> String {
+    up.signal(Signal::SIGINT);
+    let (code, said) = up.ended();
+    assert_eq!(code, 0, "{said}");
+    said
+}
+
+fn apply(up: &Up, manifest: &str) {
+    let file = up.kubeconfig().with_file_name("manifest.yaml");
+    fs::write(&file, manifest).unwrap();
+    up.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+}
+
+fn pod(name: &str, spec: &str) -> String {
+    format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{terminationGracePeriodSeconds: 1, {spec}}}\n")
+}
+
+#[test]
+fn e5_examples_become_ready_and_a_second_start_finds_everything_as_it_was() {
+    let home = tempfile::tempdir().unwrap();
+    let run = || {
+        let output = command(home.path(), &flags(&["--examples", "--exit", "--keep-pods"]))
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{told}");
+        told
+    };
+    let told = run();
+    for words in ["isolation ", "subnets", "workload", "All examples are Ready"] {
+        assert!(told.contains(words), "{words:?} is missing: {told}");
+    }
+    let containers = |up: &Up| {
+        let path = "jsonpath={.items[*].status.containerStatuses[*].containerID}";
+        up.kubectl(&["get", "pods", "-l", "app=greeter", "-o", path])
+    };
+    let up = Up::ready(home.path(), &LISTEN);
+    let before = containers(&up);
+    assert_eq!(before.split_whitespace().count(), 3, "{before}");
+    up.kubectl(&["wait", "--for=condition=Ready", "subnetclaims,pods", "--all", "--timeout=60s"]);
+    up.signal(Signal::SIGKILL);
+    drop(up);
+    run();
+    let up = Up::ready(home.path(), &LISTEN);
+    assert_eq!(containers(&up), before, "pods were started anew");
+    let greeting = up.kubectl(&["exec", "deploy/greeter", "--", "cat", "/work/greeting"]);
+    assert!(greeting.starts_with("hello from greeter-"), "{greeting}");
+    stop(up);
+    let strays = processes_below(home.path());
+    assert!(strays.is_empty(), "Ctrl-C left {strays:?}");
+}
+
+/// Supervisors of pods whose folders are there.
+fn processes_below(home: &Path) -> Vec<String> {
+    let home = home.to_str().unwrap();
+    let lines = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&line).replace('\0', " "))
+    });
+    lines.filter(|line| line.contains("pod-supervisor") && line.contains(home)).collect()
+}
+
+#[test]
+fn kubectl_rolls_out_undoes_pauses_reads_logs_and_runs_commands() {
+    let home = tempfile::tempdir().unwrap();
+    let up = Up::ready(home.path(), &flags(&["--memory"]));
+    up.kubectl(&["apply", "-f", DEPLOYMENT]);
+    let done = "deployment \"greeter\" successfully rolled out";
+    let status = ["rollout", "status", "deployment/greeter", "--timeout=60s"];
+    assert!(up.kubectl(&status).contains(done));
+    up.kubectl(&["set", "image", "deployment/greeter", "greeter=busybox:1.37"]);
+    assert!(up.kubectl(&status).contains(done));
+    let image = ["get", "deployment", "greeter", "-o", "jsonpath={.spec.template.spec.containers[0].image}"];
+    assert_eq!(up.kubectl(&image), "busybox:1.37");
+    let history = up.kubectl(&["rollout", "history", "deployment/greeter"]);
+    assert!(history.contains("\n1 ") && history.contains("\n2 "), "{history}");
+    up.kubectl(&["rollout", "undo", "deployment/greeter"]);
+    assert!(up.kubectl(&status).contains(done));
+    assert_eq!(up.kubectl(&image), "busybox:1.36");
+    up.kubectl(&["rollout", "pause", "deployment/greeter"]);
+    up.kubectl(&["rollout", "resume", "deployment/greeter"]);
+    up.kubectl(&["rollout", "restart", "deployment/greeter"]);
+    assert!(up.kubectl(&status).contains(done));
+    until(&up, &["get", "pods", "-l", "app=greeter", "--no-headers"], |told| told.lines().count() == 3);
+
+    let logs = until(&up, &["logs", "-l", "app=greeter", "--tail=1", "--timestamps"], |told| told.contains("hello from"));
+    assert_eq!(logs.lines().count(), 3, "{logs}");
+    assert!(logs.lines().all(|line| line.starts_with("20")), "--timestamps: {logs}");
+    assert_eq!(up.kubectl(&["logs", "deploy/greeter", "--since=1h"]).lines().count(), 1);
+    let previous = said(&up, &["logs", "deploy/greeter", "-p"]);
+    assert!(previous.contains("previous terminated container \"greeter\" in pod"), "{previous}");
+    let told = said(&up, &["exec", "deploy/greeter", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert!(told.contains("out\n") && told.contains("err\n"), "{told}");
+    assert!(told.contains("command terminated with exit code 7"), "{told}");
+    let top = said(&up, &["top", "pods"]);
+    assert!(top.contains("Metrics API not available") || top.contains("no metrics"), "{top}");
+    stop(up);
+}
+
+#[test]
+fn c8_a_node_is_cordoned_drained_under_a_budget_and_tainted() {
+    let home = tempfile::tempdir().unwrap();
+    let up = Up::ready(home.path(), &flags(&["--memory", "--nodes", "2"]));
+    up.kubectl(&["apply", "-f", DEPLOYMENT]);
+    apply(
+        &up,
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: greeter}\nspec:\n  minAvailable: 2\n  selector: {matchLabels: {app: greeter}}\n",
+    );
+    up.kubectl(&["rollout", "status", "deployment/greeter", "--timeout=60s"]);
+    up.kubectl(&["cordon", "node-1"]);
+    assert!(up.kubectl(&["get", "node", "node-1"]).contains("SchedulingDisabled"));
+    up.kubectl(&["drain", "node-1", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s"]);
+    let there = up.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}"]);
+    assert!(!there.contains("node-1"), "{there}");
+    up.kubectl(&["rollout", "status", "deployment/greeter", "--timeout=60s"]);
+    // Nowhere to go: the budget stops the drain of the other node.
+    let told = said(&up, &["drain", "node-2", "--delete-emptydir-data", "--timeout=3s"]);
+    assert!(told.contains("Cannot evict pod as it would violate the pod's disruption budget."), "{told}");
+    up.kubectl(&["uncordon", "node-1", "node-2"]);
+    up.kubectl(&["taint", "node", "node-1", "kept=free:NoSchedule"]);
+    apply(&up, &pod("elsewhere", "nodeSelector: {kubernetes.io/hostname: node-1}, containers: [{name: a, image: 'busybox:1', command: [sleep, '1000']}]"));
+    let told = until(&up, &["describe", "pod", "elsewhere"], |told| told.contains("FailedScheduling"));
+    assert!(told.contains("untolerated taint"), "{told}");
+    stop(up);
+}
+
+#[test]
+fn bad_pods_say_what_is_wrong_and_disturb_nobody() {
+    let home = tempfile::tempdir().unwrap();
+    let up = Up::ready(home.path(), &flags(&["--memory"]));
+    let sleep = "command: [sleep, '1000']";
+    apply(&up, &pod("good", &format!("containers: [{{name: a, image: 'busybox:1', {sleep}}}]")));
+    apply(&up, &pod("unknown-image", &format!("containers: [{{name: a, image: 'nowhere/at-all:9', {sleep}}}]")));
+    apply(&up, &pod("too-much", &format!("containers: [{{name: a, image: 'busybox:1', {sleep}, resources: {{requests: {{cpu: '1000'}}}}}}]")));
+    apply(&up, &pod("privileged", &format!("containers: [{{name: a, image: 'busybox:1', {sleep}, securityContext: {{privileged: true}}}}]")));
+    apply(
+        &up,
+        &pod("outside", &format!("volumes: [{{name: v, hostPath: {{path: /etc}}}}], containers: [{{name: a, image: 'busybox:1', {sleep}, volumeMounts: [{{name: v, mountPath: /v}}]}}]")),
+    );
+    for (name, words) in [
+        ("unknown-image", "Container image \"nowhere/at-all:9\" is not in the image table"),
+        ("too-much", "0/1 nodes are available: 1 Insufficient cpu."),
+        ("privileged", "privileged"),
+        ("outside", "--host-path"),
+    ] {
+        let told = until(&up, &["describe", "pod", name], |told| told.contains(words));
+        assert!(!told.contains("Status:           Running"), "{told}");
+    }
+    up.kubectl(&["wait", "--for=condition=Ready", "pod/good", "--timeout=60s"]);
+    assert!(said(&up, &["get", "pod", "unknown-image"]).contains("ErrImageNeverPull"));
+    stop(up);
+}
+
+#[test]
+fn c9_a_killed_node_is_found_out_and_its_pods_move_on() {
+    let home = tempfile::tempdir().unwrap();
+    let up = Up::ready(home.path(), &flags(&["--memory", "--nodes", "2", "--node-grace", "2s"]));
+    apply(
+        &up,
+        &pod("moving", "nodeName: node-1, tolerations: [{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 0}, {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 0}], containers: [{name: a, image: 'busybox:1', command: [sleep, '1000']}]"),
+    );
+    up.kubectl(&["wait", "--for=condition=Ready", "pod/moving", "--timeout=60s"]);
+    let usher = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_usher"));
+        let output = command.args(words).env("KUBECONFIG", up.kubeconfig()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{told}");
+        told
+    };
+    usher(&["node", "node-1", "kill"]);
+    until(&up, &["get", "node", "node-1"], |told| told.contains("NotReady"));
+    let told = until(&up, &["get", "pod", "moving", "-o", "jsonpath={.metadata.deletionTimestamp}"], |told| !told.is_empty());
+    assert!(told.starts_with("20"), "evicted: {told}");
+    usher(&["node", "node-1", "start"]);
+    until(&up, &["get", "node", "node-1"], |told| told.contains(" Ready"));
+    until(&up, &["get", "pod", "moving"], |told| told.contains("NotFound"));
+    assert!(usher(&["node"]).contains("node-2"), "the list");
+    assert!(usher(&["images"]).contains("busybox:*"), "the table");
+    stop(up);
+}
+
+#[test]
+fn a_table_that_cannot_be_read_and_a_node_file_with_a_mistake_are_said_with_file_and_field() {
+    let home = tempfile::tempdir().unwrap();
+    for (flag, text, words) in [
+        ("--images", "images:\n- match: 7\n", "match"),
+        ("--images", "images:\n- {match: 'a', bin: [/bin], colour: red}\n", "colour"),
+        ("--nodes", "nodes:\n- {name: 'Not A Name'}\n", "name"),
+    ] {
+        let file = home.path().join("file.yaml");
+        fs::write(&file, text).unwrap();
+        let told = super::refusal(home.path(), &["--memory", flag, file.to_str().unwrap()], 1);
+        assert!(told.contains(file.to_str().unwrap()) && told.contains(words), "{told}");
+    }
+}
