@@ -108,9 +108,7 @@ impl Launch {
         };
         let mut rest = vec![namespaces.mounts.as_fd(), namespaces.hostname.as_fd()];
         rest.extend(inner_user.as_ref().map(AsFd::as_fd));
-        if let Some(control) = &launch.control {
-            control::send(control, JOIN, &joined)?;
-        }
+        launch.send(JOIN, &joined)?;
         launch.send_order(order, standard, &rest)?;
         Ok(launch)
     }
@@ -150,9 +148,15 @@ impl Launch {
             descriptors.extend([standard.stdin.as_fd(), standard.stdout.as_fd(), standard.stderr.as_fd()]);
         }
         descriptors.extend_from_slice(rest);
-        match &self.control {
-            Some(control) => control::send(control, ORDER, &descriptors),
-            None => Ok(()),
+        self.send(ORDER, &descriptors)
+    }
+
+    fn send(&self, byte: u8, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let Some(control) = &self.control else { return Ok(()) };
+        match control::send(control, byte, descriptors) {
+            // A stage that gave up at once has said why, and that is still to be heard.
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+            outcome => outcome,
         }
     }
 
@@ -221,10 +225,8 @@ impl Launch {
     /// Gives the word. From here on it may run.
     pub(super) fn release(&mut self) {
         self.released = true;
-        if let Some(control) = &self.control {
-            // If it is gone, its end will say so.
-            let _ = control::send(control, GO, &[]);
-        }
+        // If it is gone, its end will say so.
+        let _ = self.send(GO, &[]);
     }
 
     /// It was told to go, and its line has ended without a complaint.
