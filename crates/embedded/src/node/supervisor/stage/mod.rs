@@ -5,12 +5,14 @@
 //!
 //! - `split-root`, `split-user`: make the namespaces, start `run` inside (a PID namespace takes in only children), say
 //!   its number, end. The supervisor, being the subreaper, becomes its parent, so no process of ours stays in between.
+//! - `split-bwrap UID GID`: the same with the namespaces made by `bwrap`, where that may and we may not.
 //! - `join`: the same for a program beside one that runs (exec), into namespaces that exist.
 //! - `run`: files, ids, terminal, no_new_privs; then it *is* the program, and number 1 of its namespace.
 //!
 //! A `run` executes nothing before it is told to, and it is told so only once its supervisor has it on disk. If the
 //! supervisor dies first, the line ends and so does the stage; if it dies later, the kernel kills the program.
 
+mod bubblewrap;
 mod ids;
 mod mirror;
 mod mounting;
@@ -47,8 +49,13 @@ impl Failure {
 /// The arguments that make our program a stage.
 pub(super) const SPLIT_ROOT: &str = "split-root";
 pub(super) const SPLIT_USER: &str = "split-user";
+pub(super) const SPLIT_BUBBLEWRAP: &str = "split-bwrap";
 pub(super) const JOIN_STAGE: &str = "join";
+/// After `join`: our uid there is not 0, so what we may do must be handed on to the next stage.
+pub(super) const KEEP_POWERS: &str = "keep-powers";
 pub(super) const RUN: &str = "run";
+
+pub(super) use bubblewrap::program as bubblewrap_program;
 
 /// How our program starts itself again. It is the same program even if its file was replaced meanwhile.
 pub(super) fn command(stage: &str, control: OwnedFd) -> Command {
@@ -63,11 +70,14 @@ pub(super) fn command(stage: &str, control: OwnedFd) -> Command {
 
 pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let stage = args.next().unwrap_or_default();
-    let Ok(control) = control::of_this_stage() else { return ExitCode::FAILURE };
+    let Ok(control) = control::of_this_stage() else {
+        return ExitCode::FAILURE;
+    };
     let outcome = match stage.to_str() {
         Some(SPLIT_ROOT) => split(&control, false),
         Some(SPLIT_USER) => split(&control, true),
-        Some(JOIN_STAGE) => join(&control),
+        Some(SPLIT_BUBBLEWRAP) => bubblewrap::split(&control, args),
+        Some(JOIN_STAGE) => join(&control, args.next().is_some_and(|word| word == KEEP_POWERS)),
         Some(RUN) => run(&control),
         _ => Err(Failure(format!("there is no stage {}", stage.display()))),
     };
@@ -92,7 +102,7 @@ fn split(control: &UnixStream, in_user_namespace: bool) -> Result<(), Failure> {
     start_run(control)
 }
 
-fn join(control: &UnixStream) -> Result<(), Failure> {
+fn join(control: &UnixStream, keep_powers: bool) -> Result<(), Failure> {
     let Some(namespaces) =
         control::expect(control, JOIN).map_err(Failure::of("cannot hear which namespaces to join"))?
     else {
@@ -102,12 +112,20 @@ fn join(control: &UnixStream) -> Result<(), Failure> {
     for namespace in namespaces {
         setns(&namespace, CloneFlags::empty()).map_err(Failure::of("cannot join the container's namespaces"))?;
     }
+    if keep_powers {
+        ids::keep_powers_across_execution();
+    }
     start_run(control)
 }
 
 fn start_run(control: &UnixStream) -> Result<(), Failure> {
-    let line = control.as_fd().try_clone_to_owned().map_err(Failure::of("cannot hand on the control line"))?;
-    let child = command(RUN, line).spawn().map_err(Failure::of("cannot start the last stage"))?;
+    let line = control
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(Failure::of("cannot hand on the control line"))?;
+    let child = command(RUN, line)
+        .spawn()
+        .map_err(Failure::of("cannot start the last stage"))?;
     Report::Child { pid: child.id() }
         .send(control, None)
         .map_err(Failure::of("cannot say the last stage's number"))
@@ -122,7 +140,11 @@ fn run(control: &UnixStream) -> Result<(), Failure> {
         .next()
         .ok_or_else(|| Failure("the order came without its file".to_owned()))
         .and_then(|file| Order::from_file(file).map_err(Failure::of("cannot read the order")))?;
-    let standard = if order.tty { None } else { take_standard(&mut descriptors) };
+    let standard = if order.tty {
+        None
+    } else {
+        take_standard(&mut descriptors)
+    };
 
     setsid().map_err(Failure::of("cannot make a session"))?;
     umask(Mode::from_bits_truncate(0o022));
@@ -135,7 +157,10 @@ fn run(control: &UnixStream) -> Result<(), Failure> {
         }
         Place::Beside => {
             let missing = || Failure("the order came without the container's namespaces".to_owned());
-            let (mounts, hostname) = (descriptors.next().ok_or_else(missing)?, descriptors.next().ok_or_else(missing)?);
+            let (mounts, hostname) = (
+                descriptors.next().ok_or_else(missing)?,
+                descriptors.next().ok_or_else(missing)?,
+            );
             joined_user = descriptors.next();
             setns(&mounts, CloneFlags::CLONE_NEWNS).map_err(Failure::of("cannot join the container's files"))?;
             setns(&hostname, CloneFlags::CLONE_NEWUTS).map_err(Failure::of("cannot join the container's host name"))?;
@@ -143,27 +168,38 @@ fn run(control: &UnixStream) -> Result<(), Failure> {
     }
 
     if !order.only_try {
-        Report::Ready.send(control, None).map_err(Failure::of("cannot say that all is prepared"))?;
-        if control::expect(control, GO).map_err(Failure::of("cannot hear when to go"))?.is_none() {
+        Report::Ready
+            .send(control, None)
+            .map_err(Failure::of("cannot say that all is prepared"))?;
+        if control::expect(control, GO)
+            .map_err(Failure::of("cannot hear when to go"))?
+            .is_none()
+        {
             return Ok(());
         }
     }
     ids::become_user(&order, joined_user)?;
     nix::sys::prctl::set_no_new_privs().map_err(Failure::of("cannot set no_new_privs"))?;
     if order.only_try {
-        return Report::Ready.send(control, None).map_err(Failure::of("cannot say that all went well"));
+        return Report::Ready
+            .send(control, None)
+            .map_err(Failure::of("cannot say that all went well"));
     }
     // After the ids: whoever changes those is cleared of it.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(Failure::of("cannot ask to die with the supervisor"))?;
     match standard {
         Some([stdin, stdout, stderr]) => {
-            let given = dup2_stdin(stdin).and_then(|()| dup2_stdout(stdout)).and_then(|()| dup2_stderr(stderr));
+            let given = dup2_stdin(stdin)
+                .and_then(|()| dup2_stdout(stdout))
+                .and_then(|()| dup2_stderr(stderr));
             given.map_err(Failure::of("cannot set stdin, stdout and stderr"))?;
         }
         None => take_terminal(control).map_err(Failure::of("cannot make a terminal"))?,
     }
-    std::env::set_current_dir(&order.workdir)
-        .map_err(Failure::of(format_args!("cannot enter the working directory {}", order.workdir.display())))?;
+    std::env::set_current_dir(&order.workdir).map_err(Failure::of(format_args!(
+        "cannot enter the working directory {}",
+        order.workdir.display()
+    )))?;
     Err(execute(&order))
 }
 
@@ -228,9 +264,10 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// The system's words without Rust's "(os error 2)", in the small letters that runtimes say them in.
 fn plain(error: &io::Error) -> String {
-    error
-        .raw_os_error()
-        .map_or_else(|| error.to_string(), |number| nix::errno::Errno::from_raw(number).desc().to_lowercase())
+    error.raw_os_error().map_or_else(
+        || error.to_string(),
+        |number| nix::errno::Errno::from_raw(number).desc().to_lowercase(),
+    )
 }
 
 /// Whether the ids are all ours to give, because we are root outside any user namespace of ours.
