@@ -206,10 +206,9 @@ impl Cluster {
         self.life.machine.get().map(Machine::nodes).unwrap_or_default()
     }
 
-    /// How pods are kept apart from the rest of the machine, and why; `None` before that is known, or without process nodes.
-    #[must_use]
-    pub fn isolation(&self) -> Option<String> {
-        self.life.machine.get()?.isolation_told()
+    /// How pods are kept apart from the rest of the machine, and why; `None` without process nodes.
+    pub async fn isolation(&self) -> Option<String> {
+        Some(self.life.machine.get()?.find_isolation().await.1.clone())
     }
 
     /// Stops the process nodes and their pods, with each pod's grace; the objects stay, and at the next start the pods run

@@ -204,7 +204,8 @@ pub(super) async fn show(cluster: &Cluster, has_pods: bool) -> Result<(), Failed
         for object in &line.objects {
             let api = cluster.api(&object.kind, object.namespace.as_deref());
             let params = PatchParams::apply(MANAGER).force();
-            let apply = api.patch(&object.name, &params, &Patch::Apply(&object.value));
+            let patch = Patch::Apply(&object.value);
+            let apply = api.patch(&object.name, &params, &patch);
             cluster.ask(&format!("apply {object}"), apply).await?;
         }
     }

@@ -242,7 +242,7 @@ async fn told_of_pods(cluster: &Cluster) -> String {
         1 => format!("Node {} runs", first.name()),
         count => format!("{count} nodes run"),
     };
-    let why = cluster.isolation().await;
+    let why = cluster.isolation().await.unwrap_or_default();
     format!("{names} pods as processes of this machine; isolation {why}.\n")
 }
 

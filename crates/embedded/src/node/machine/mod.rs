@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::JoinHandle;
 
 use super::agent::Agent;
@@ -83,7 +83,7 @@ pub(crate) struct Machine {
     options: ProcessOptions,
     host_paths: HostPaths,
     /// Found out once, before the first pod.
-    isolation: OnceLock<(Isolation, String)>,
+    isolation: OnceCell<(Isolation, String)>,
     held: HeldBlock,
     addresses: Mutex<Addresses>,
     images: Images,
@@ -156,7 +156,7 @@ impl Machine {
             hand: hand.named("kubelet"),
             server: Arc::downgrade(server),
             host_paths,
-            isolation: OnceLock::new(),
+            isolation: OnceCell::new(),
             addresses: Mutex::new(Addresses::new(block, start)),
             held,
             images: Images::new(tables),
@@ -197,20 +197,24 @@ impl Machine {
         tokio::join!(self.follow(&begun), self.serve_names(relay), self.watch_tables(), nodes);
     }
 
-    async fn find_isolation(&self) {
-        let program = self.options.program.clone();
-        let choice = self.options.isolation;
-        let found = tokio::task::spawn_blocking(move || match choice {
-            IsolationChoice::Paths => (Isolation::Paths, "paths, because it was asked for".to_owned()),
-            IsolationChoice::Auto | IsolationChoice::Namespaces => {
-                let probed = probe::probe(&program);
-                (probed.isolation, probed.why)
-            }
-        });
-        if let Ok(found) = found.await {
+    /// Which isolation pods have, and why: tried once, for real.
+    pub(crate) async fn find_isolation(&self) -> &(Isolation, String) {
+        let find = async || {
+            let program = self.options.program.clone();
+            let choice = self.options.isolation;
+            let found = tokio::task::spawn_blocking(move || match choice {
+                IsolationChoice::Paths => (Isolation::Paths, "paths, because it was asked for".to_owned()),
+                IsolationChoice::Auto | IsolationChoice::Namespaces => {
+                    let probed = probe::probe(&program);
+                    (probed.isolation, probed.why)
+                }
+            });
+            let paths = |why: tokio::task::JoinError| (Isolation::Paths, format!("paths: the trial of others failed: {why}"));
+            let found = found.await.unwrap_or_else(paths);
             tracing::info!(why = found.1, "isolation of pods");
-            let _ = self.isolation.set(found);
-        }
+            found
+        };
+        self.isolation.get_or_init(find).await
     }
 
     fn slots(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Slot>> {
