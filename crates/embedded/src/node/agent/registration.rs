@@ -39,12 +39,13 @@ impl Agent {
         let now = hand.now();
         let address = self.address.to_string();
         let (runtime, kernel) = self.machine.system();
+        let trouble = self.machine.trouble();
         let report = Report {
             address: &address,
             runtime,
             kernel,
             os_image: "Usher process node",
-            trouble: "",
+            trouble: &trouble,
             now,
         };
         let name = self.entry.name.as_str();

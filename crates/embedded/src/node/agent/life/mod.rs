@@ -121,6 +121,8 @@ pub struct Decision {
     pub wake: Option<Timestamp>,
     /// Containers that run and may be probed: which attempt, since when.
     pub up: BTreeMap<String, (u32, Timestamp)>,
+    /// Whether the status may be told: an end is told as a whole, when nothing of the pod is left.
+    pub is_settled: bool,
 }
 
 /// See the module.
@@ -163,8 +165,17 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
             _ => None,
         })
         .collect();
+    let is_over = desk.kept.ended.is_some()
+        && desk
+            .init_containers()
+            .iter()
+            .chain(desk.main_containers())
+            .all(|container| desk.stage(&container.name).is_over());
+    // Of what is only held by its finalizers all has been told.
+    let is_removed = desk.is_deleting() && sight.pod.metadata.deletion_grace_period_seconds == Some(0);
     Decision {
         up,
+        is_settled: !is_over || (sight.supervisor != Supervisor::Alive && !is_removed),
         steps: desk.steps,
         status,
         tellings: desk.tellings,

@@ -62,7 +62,9 @@ pub(super) fn of(desk: &Desk<'_>) -> PodStatus {
     if matches!(old_phase, "Succeeded" | "Failed") {
         phase = if old_phase == "Failed" { "Failed" } else { "Succeeded" };
     }
-    let address = desk.kept.address.map(|address| address.to_string());
+    // It is the pod's before its ground is laid, but nobody can reach anything there.
+    let is_there = desk.sight.is_prepared || !desk.sight.attempts.is_empty();
+    let address = desk.kept.address.filter(|_| is_there).map(|address| address.to_string());
     let conditions = conditions::of(desk, &init, &main, phase);
     PodStatus {
         phase: Some(phase.to_owned()),
@@ -73,8 +75,8 @@ pub(super) fn of(desk: &Desk<'_>) -> PodStatus {
         host_ips: Some(vec![HostIP {
             ip: desk.sight.host_ip.to_owned(),
         }]),
-        pod_ip: address.clone(),
-        pod_ips: address.map(|ip| vec![PodIP { ip }]),
+        pod_ips: address.clone().map(|ip| vec![PodIP { ip }]).or_else(|| before.pod_ips.clone()),
+        pod_ip: address.or_else(|| before.pod_ip.clone()),
         start_time,
         observed_generation: desk.sight.pod.metadata.generation,
         container_statuses: Some(main),

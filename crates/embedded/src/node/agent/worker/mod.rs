@@ -360,7 +360,9 @@ impl Worker {
         for telling in decision.tellings {
             self.agent().tell(&pod, telling);
         }
-        self.publisher.publish(&decision.status);
+        if decision.is_settled {
+            self.publisher.publish(&decision.status);
+        }
         let supervisor = self.supervisor.clone();
         let attempts = &self.attempts;
         self.view.send_modify(|view| {

@@ -19,7 +19,9 @@ fn n9_a_deleted_pod_is_stopped_ended_and_removed() {
     world.exits("a", 0, 0);
     assert!(world.steps().is_empty());
     world.exits("b", 0, 143);
-    assert_eq!(world.steps(), [Step::End]);
+    let decision = world.decide();
+    assert_eq!(decision.steps, [Step::End]);
+    assert!(!decision.is_settled, "an end is told as a whole");
     world.supervisor = Supervisor::Over;
     let decision = world.decide();
     assert_eq!(decision.steps, [Step::Remove]);

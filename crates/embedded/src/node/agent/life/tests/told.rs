@@ -181,3 +181,17 @@ fn a_rejected_pod_has_failed_and_says_why() {
     world.deleted(30);
     assert_eq!(world.steps(), [Step::Remove]);
 }
+
+#[test]
+fn n11_an_address_is_told_once_the_ground_is_laid() {
+    let mut world = World::new(json!({"containers": [{"name": "c"}]}));
+    world.supervisor = Supervisor::None;
+    world.is_prepared = false;
+    let decision = world.decide();
+    assert_eq!(decision.steps, [Step::Prepare]);
+    assert_eq!(decision.status.pod_ip, None);
+    assert_eq!(condition(&decision, "PodReadyToStartContainers"), "False");
+    world.supervisor = Supervisor::Alive;
+    world.is_prepared = true;
+    assert_eq!(world.decide().status.pod_ip.as_deref(), Some("127.64.1.7"));
+}
