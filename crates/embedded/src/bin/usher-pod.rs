@@ -6,9 +6,14 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     match args.next() {
-        Some(word) if word == usher_embedded::node::supervisor::SUBCOMMAND => usher_embedded::node::supervisor::main(args),
+        Some(word) if word == usher_embedded::node::supervisor::SUBCOMMAND => {
+            usher_embedded::node::supervisor::main(args)
+        }
         _ => {
-            eprintln!("usage: usher-pod {} FOLDER", usher_embedded::node::supervisor::SUBCOMMAND);
+            eprintln!(
+                "usage: usher-pod {} FOLDER",
+                usher_embedded::node::supervisor::SUBCOMMAND
+            );
             ExitCode::FAILURE
         }
     }

@@ -15,8 +15,12 @@ const SIGSTOP: i32 = 19;
 async fn n9_a_container_that_handles_its_signal_ends_by_itself() {
     for level in levels() {
         let pod = Pod::start(level).await;
-        pod.start_ready(pod.script("trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done")).await;
-        pod.supervisor.stop("c", 0, SIGTERM, Duration::from_secs(600)).await.unwrap();
+        pod.start_ready(pod.script("trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done"))
+            .await;
+        pod.supervisor
+            .stop("c", 0, SIGTERM, Duration::from_secs(600))
+            .await
+            .unwrap();
         let phase = pod.until_phase("c", 0, Phase::has_ended).await;
         assert!(matches!(phase, Phase::Exited { code: 3, .. }), "{level:?}: {phase:?}");
         assert!(pod.log("c", 0).ends_with("bye\n"), "{level:?}");
@@ -27,14 +31,27 @@ async fn n9_a_container_that_handles_its_signal_ends_by_itself() {
 async fn n9_a_container_that_ignores_sigterm_is_killed_after_its_grace_without_any_agent() {
     for level in levels() {
         let pod = Pod::start(level).await;
-        pod.start_ready(pod.script("trap '' TERM; echo ready; while :; do sleep 0.01; done")).await;
+        pod.start_ready(pod.script("trap '' TERM; echo ready; while :; do sleep 0.01; done"))
+            .await;
         let grace = Duration::from_millis(300);
         pod.supervisor.stop("c", 0, SIGTERM, grace).await.unwrap();
         // Nobody is connected while the grace runs.
-        until(|| matches!(pod.find(), Found::Alive(_)) && std::fs::read_to_string(pod.folder().join("state.json")).unwrap().contains("exited")).await;
+        until(|| {
+            matches!(pod.find(), Found::Alive(_))
+                && std::fs::read_to_string(pod.folder().join("state.json"))
+                    .unwrap()
+                    .contains("exited")
+        })
+        .await;
         let state = pod.supervisor.look().await.unwrap();
         let attempt = state.attempt("c", 0).unwrap();
-        let Phase::Exited { code: 137, signal: Some(9), finished_at, .. } = attempt.phase else {
+        let Phase::Exited {
+            code: 137,
+            signal: Some(9),
+            finished_at,
+            ..
+        } = attempt.phase
+        else {
             panic!("{level:?}: {attempt:?}")
         };
         let stopping = attempt.stopping.as_ref().unwrap();
@@ -47,32 +64,58 @@ async fn n9_a_container_that_ignores_sigterm_is_killed_after_its_grace_without_a
 async fn n9_the_earlier_of_two_ends_counts() {
     for level in levels() {
         let pod = Pod::start(level).await;
-        pod.start_ready(pod.script("trap 'echo once' TERM; echo ready; while :; do sleep 0.01; done")).await;
-        pod.supervisor.stop("c", 0, SIGTERM, Duration::from_secs(600)).await.unwrap();
+        pod.start_ready(pod.script("trap 'echo once' TERM; echo ready; while :; do sleep 0.01; done"))
+            .await;
+        pod.supervisor
+            .stop("c", 0, SIGTERM, Duration::from_secs(600))
+            .await
+            .unwrap();
         until(|| pod.log("c", 0).contains("once")).await;
         pod.supervisor.stop("c", 0, SIGTERM, Duration::ZERO).await.unwrap();
         pod.until_phase("c", 0, Phase::has_ended).await;
         assert_eq!(pod.log("c", 0), "ready\nonce\n", "{level:?}");
         let unknown = pod.supervisor.stop("d", 0, SIGTERM, Duration::ZERO).await;
-        assert!(matches!(unknown, Err(SupervisorError::Refused { refusal: Refusal::Unknown, .. })), "{unknown:?}");
+        assert!(
+            matches!(
+                unknown,
+                Err(SupervisorError::Refused {
+                    refusal: Refusal::Unknown,
+                    ..
+                })
+            ),
+            "{unknown:?}"
+        );
     }
 }
 
 /// A process that has left its session, its parent and its environment behind.
-const STRAY: &str = "setsid sh -c 'echo stray; exec sleep 1000' </dev/null & setsid env -i sleep 1001 & sleep 1002 & echo ready; ";
+const STRAY: &str =
+    "setsid sh -c 'echo stray; exec sleep 1000' </dev/null & setsid env -i sleep 1001 & sleep 1002 & echo ready; ";
 
 #[tokio::test]
 async fn n3_what_a_container_forks_away_goes_with_it() {
     for level in levels() {
-        for ending in ["exit 0", "sleep 1000"] {
+        for killed in [true, false] {
             let pod = Pod::start(level).await;
-            pod.start_ready(pod.script(&format!("{STRAY}{ending}"))).await;
-            if ending != "exit 0" {
+            pod.start_ready(pod.script(&format!("trap 'exit 0' TERM; {STRAY} while :; do sleep 0.01; done")))
+                .await;
+            until(|| pod.log("c", 0).contains("stray")).await;
+            if killed {
                 pod.supervisor.stop("c", 0, SIGTERM, Duration::ZERO).await.unwrap();
+            } else {
+                pod.supervisor.signal("c", 0, SIGTERM).await.unwrap();
             }
-            pod.until_phase("c", 0, Phase::has_ended).await;
+            let phase = pod.until_phase("c", 0, Phase::has_ended).await;
             let children = descendants(&pod);
-            assert!(children.is_empty() && !pod.has_processes(), "{level:?}, {ending}: {children:?}");
+            assert!(
+                children.is_empty() && !pod.has_processes(),
+                "{level:?}, {killed}: {children:?}"
+            );
+            let code = if killed { 137 } else { 0 };
+            assert!(
+                matches!(phase, Phase::Exited { code: told, .. } if told == code),
+                "{level:?}: {phase:?}"
+            );
         }
     }
 }
@@ -94,9 +137,16 @@ async fn n3_the_stray_of_one_container_goes_and_the_other_container_stays() {
         pod.run(plan).await;
         let state = pod.supervisor.look().await.unwrap();
         assert!(state.attempt("c", attempt).unwrap().phase.has_ended());
-        assert!(matches!(state.attempt("other", 0).unwrap().phase, Phase::Running { .. }), "{level:?}");
+        assert!(
+            matches!(state.attempt("other", 0).unwrap().phase, Phase::Running { .. }),
+            "{level:?}"
+        );
         // The other container's shell and its sleep.
-        assert_eq!(descendants(&pod).iter().filter(|seen| !seen.zombie).count(), 2, "{level:?}");
+        assert_eq!(
+            descendants(&pod).iter().filter(|seen| !seen.zombie).count(),
+            2,
+            "{level:?}"
+        );
     }
 }
 
@@ -109,18 +159,29 @@ async fn n12_a_supervisor_that_is_killed_leaves_nothing_that_remains_does_not_fi
         pod.start_ready(plan).await;
         kill(pod.supervisor.mark(), 9);
         pod.until_supervisor_ends().await;
-        let Found::Dead(Some(state)) = pod.find() else { panic!("{level:?}: it is dead") };
+        let Found::Dead(Some(state)) = pod.find() else {
+            panic!("{level:?}: it is dead")
+        };
         assert!(matches!(state.attempt("c", 0).unwrap().phase, Phase::Running { .. }));
         client::remains(&pod.plan.uid).await.unwrap();
         assert!(!pod.has_processes(), "{level:?}");
 
         // The next supervisor knows that it ran, and runs it no second time.
-        let next = client::start(&program(level.as_nobody), pod.folder(), None).await.unwrap();
+        let next = client::start(&program(level.as_nobody), pod.folder(), None)
+            .await
+            .unwrap();
         next.start(again).await.unwrap();
         let state = next.look().await.unwrap();
         let attempt = state.attempt("c", 0).unwrap();
         assert!(
-            matches!(attempt.phase, Phase::Exited { code: 137, reason: ExitReason::ContainerStatusUnknown, .. }),
+            matches!(
+                attempt.phase,
+                Phase::Exited {
+                    code: 137,
+                    reason: ExitReason::ContainerStatusUnknown,
+                    ..
+                }
+            ),
             "{level:?}: {attempt:?}"
         );
         next.end().await.unwrap();
@@ -131,10 +192,13 @@ async fn n12_a_supervisor_that_is_killed_leaves_nothing_that_remains_does_not_fi
 async fn n12_the_next_supervisor_clears_up_by_itself() {
     for level in levels() {
         let pod = Pod::start(level).await;
-        pod.start_ready(pod.script("setsid sleep 1000 & echo ready; sleep 1000")).await;
+        pod.start_ready(pod.script("setsid sleep 1000 & echo ready; sleep 1000"))
+            .await;
         kill(pod.supervisor.mark(), 9);
         pod.until_supervisor_ends().await;
-        let next = client::start(&program(level.as_nobody), pod.folder(), None).await.unwrap();
+        let next = client::start(&program(level.as_nobody), pod.folder(), None)
+            .await
+            .unwrap();
         assert!(!pod.has_processes(), "{level:?}");
         next.end().await.unwrap();
     }
@@ -144,9 +208,18 @@ async fn n12_the_next_supervisor_clears_up_by_itself() {
 async fn n12_a_stopped_container_can_still_be_killed() {
     for level in levels() {
         let pod = Pod::start(level).await;
-        pod.start_ready(pod.script("echo ready; sleep 1000")).await;
+        let pid = pod.start_ready(pod.script("echo ready; sleep 1000")).await;
         pod.supervisor.signal("c", 0, SIGSTOP).await.unwrap();
-        pod.supervisor.stop("c", 0, SIGTERM, Duration::from_millis(50)).await.unwrap();
+        until(|| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .unwrap()
+                .contains(") T ")
+        })
+        .await;
+        pod.supervisor
+            .stop("c", 0, SIGTERM, Duration::from_millis(50))
+            .await
+            .unwrap();
         let phase = pod.until_phase("c", 0, Phase::has_ended).await;
         assert!(matches!(phase, Phase::Exited { code: 137, .. }), "{level:?}: {phase:?}");
     }
@@ -198,7 +271,10 @@ async fn an_end_kills_everything_and_then_the_supervisor_itself() {
         pod.supervisor.end().await.unwrap();
         pod.until_supervisor_ends().await;
         assert!(!pod.has_processes(), "{level:?}");
-        let Found::Dead(Some(state)) = pod.find() else { panic!("{level:?}: it is dead") };
-        assert!(matches!(state.attempt("c", 0).unwrap().phase, Phase::Exited { code: 137, .. }), "{level:?}");
+        let Found::Dead(Some(state)) = pod.find() else {
+            panic!("{level:?}: it is dead")
+        };
+        let phase = &state.attempt("c", 0).unwrap().phase;
+        assert!(matches!(phase, Phase::Exited { code: 137, .. }), "{level:?}: {phase:?}");
     }
 }

@@ -21,20 +21,31 @@ async fn running(level: super::world::Level) -> Pod {
 async fn an_exec_has_the_containers_environment_directory_user_and_namespaces() {
     for level in levels() {
         let pod = running(level).await;
-        let script = "echo $COLOUR; pwd; id -u; readlink /proc/self/ns/pid /proc/self/ns/mnt; hostname; echo oops >&2; exit 9";
+        let script =
+            "echo $COLOUR; pwd; id -u; readlink /proc/self/ns/pid /proc/self/ns/mnt; hostname; echo oops >&2; exit 9";
         let mut exec = pod.supervisor.exec(exec_plan(&["sh", "-c", script])).await.unwrap();
         let (stdout, stderr, exit) = finish(&mut exec).await.unwrap();
-        assert_eq!((stderr.as_str(), exit.code, exit.timed_out), ("oops\n", 9, false), "{level:?}: {stdout} {exit:?}");
+        assert_eq!(
+            (stderr.as_str(), exit.code, exit.timed_out),
+            ("oops\n", 9, false),
+            "{level:?}: {stdout} {exit:?}"
+        );
         let lines: Vec<&str> = stdout.lines().collect();
         assert_eq!(lines[..2], ["green", "/usr"], "{level:?}");
         if level.isolation.has_private_root() {
             let pid = pod.until_state(|_| true).await;
-            let usher_embedded::node::supervisor::protocol::Phase::Running { pid, .. } = pid.attempt("c", 0).unwrap().phase else {
+            let usher_embedded::node::supervisor::protocol::Phase::Running { pid, .. } =
+                pid.attempt("c", 0).unwrap().phase
+            else {
                 panic!("it runs")
             };
             let of = |name: &str| std::fs::read_link(format!("/proc/{pid}/ns/{name}")).unwrap();
             assert_eq!(lines[2], "1234", "{level:?}");
-            assert_eq!((lines[3], lines[4]), (of("pid").to_str().unwrap(), of("mnt").to_str().unwrap()), "{level:?}");
+            assert_eq!(
+                (lines[3], lines[4]),
+                (of("pid").to_str().unwrap(), of("mnt").to_str().unwrap()),
+                "{level:?}"
+            );
             assert_eq!(lines[5], "the-pod", "{level:?}");
         }
     }
@@ -65,7 +76,12 @@ async fn an_exec_reads_what_it_is_sent_and_says_more_than_any_buffer_holds() {
         };
         sender.await.unwrap();
         assert_eq!(exit.code, 0);
-        assert!(received == sent, "{level:?}: {} of {} bytes", received.len(), sent.len());
+        assert!(
+            received == sent,
+            "{level:?}: {} of {} bytes",
+            received.len(),
+            sent.len()
+        );
     }
 }
 
@@ -73,7 +89,11 @@ async fn an_exec_reads_what_it_is_sent_and_says_more_than_any_buffer_holds() {
 async fn a_terminal_has_a_name_and_a_size_that_follows() {
     for level in levels() {
         let pod = running(level).await;
-        let mut plan = exec_plan(&["sh", "-c", "test -t 0 && test -t 1 && tty && stty size && read line && stty size && echo got $line $TERM; exit 5"]);
+        let mut plan = exec_plan(&[
+            "sh",
+            "-c",
+            "test -t 0 && test -t 1 && tty && stty size && read line && stty size && echo got $line $TERM; exit 5",
+        ]);
         (plan.tty, plan.stdin) = (true, true);
         let mut exec = pod.supervisor.exec(plan).await.unwrap();
         exec.input.resize(120, 40).await.unwrap();
@@ -88,7 +108,10 @@ async fn a_terminal_has_a_name_and_a_size_that_follows() {
         exec.input.stdin(b"word\n").await.unwrap();
         let (stdout, _, exit) = finish(&mut exec).await.unwrap();
         assert!(said.starts_with("/dev/pts/"), "{level:?}: {said}");
-        assert!(stdout.contains("30 100\r\n") && stdout.contains("got word xterm\r\n"), "{level:?}: {stdout}");
+        assert!(
+            stdout.contains("30 100\r\n") && stdout.contains("got word xterm\r\n"),
+            "{level:?}: {stdout}"
+        );
         assert_eq!(exit.code, 5, "{level:?}");
     }
 }
@@ -110,7 +133,11 @@ async fn n8_an_exec_that_takes_too_long_is_killed_with_what_it_started() {
 async fn an_exec_whose_caller_goes_away_is_killed() {
     for level in levels() {
         let pod = running(level).await;
-        let mut exec = pod.supervisor.exec(exec_plan(&["sh", "-c", "echo here; exec sleep 1003"])).await.unwrap();
+        let mut exec = pod
+            .supervisor
+            .exec(exec_plan(&["sh", "-c", "echo here; exec sleep 1003"]))
+            .await
+            .unwrap();
         assert_eq!(exec.output.next().await.unwrap(), ExecEvent::Stdout(b"here\n".to_vec()));
         assert_eq!(commands(&pod).len(), 2);
         drop(exec);
@@ -124,7 +151,14 @@ fn commands(pod: &Pod) -> Vec<String> {
     processes::descendants(&processes::all(), &[pod.supervisor.mark().pid].into())
         .iter()
         .filter(|seen| !seen.zombie)
-        .filter_map(|seen| Some(std::fs::read_to_string(format!("/proc/{}/comm", seen.pid)).ok()?.trim().to_owned()))
+        .filter_map(|seen| {
+            Some(
+                std::fs::read_to_string(format!("/proc/{}/comm", seen.pid))
+                    .ok()?
+                    .trim()
+                    .to_owned(),
+            )
+        })
         .collect()
 }
 
@@ -143,16 +177,39 @@ async fn n8_output_beyond_what_was_asked_for_is_dropped() {
 async fn an_exec_of_what_is_not_there_says_so() {
     for level in levels() {
         let pod = running(level).await;
-        let (_, _, exit) = finish(&mut pod.supervisor.exec(exec_plan(&["no-such-program"])).await.unwrap()).await.unwrap();
+        let (_, _, exit) = finish(&mut pod.supervisor.exec(exec_plan(&["no-such-program"])).await.unwrap())
+            .await
+            .unwrap();
         assert_eq!(exit.code, 127, "{level:?}");
-        assert_eq!(exit.start_error.as_deref(), Some("exec: \"no-such-program\": executable file not found in $PATH"));
+        assert_eq!(
+            exit.start_error.as_deref(),
+            Some("exec: \"no-such-program\": executable file not found in $PATH")
+        );
         let mut plan = exec_plan(&["true"]);
         plan.container = "nobody".to_owned();
         let refused = pod.supervisor.exec(plan).await.map(drop);
-        assert!(matches!(refused, Err(SupervisorError::Refused { refusal: Refusal::Unknown, .. })), "{refused:?}");
+        assert!(
+            matches!(
+                refused,
+                Err(SupervisorError::Refused {
+                    refusal: Refusal::Unknown,
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
         pod.supervisor.stop("c", 0, 9, Duration::ZERO).await.unwrap();
         pod.until_phase("c", 0, |phase| phase.has_ended()).await;
         let refused = pod.supervisor.exec(exec_plan(&["true"])).await.map(drop);
-        assert!(matches!(refused, Err(SupervisorError::Refused { refusal: Refusal::NotRunning, .. })), "{refused:?}");
+        assert!(
+            matches!(
+                refused,
+                Err(SupervisorError::Refused {
+                    refusal: Refusal::NotRunning,
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
     }
 }

@@ -12,21 +12,27 @@ use super::world::{Pod, exec_plan, finish, mount, own, private_levels, until};
 async fn the_hosts_root_is_read_only_and_tmp_and_dev_are_its_own() {
     for level in private_levels() {
         let pod = Pod::start(level).await;
-        let marker = tempfile::Builder::new().prefix("usher-marker").tempfile_in("/tmp").unwrap();
+        let marker = tempfile::Builder::new()
+            .prefix("usher-marker")
+            .tempfile_in("/tmp")
+            .unwrap();
         let script = format!(
             "for place in / /usr /etc /home /opt; do touch $place/usher-test 2>/dev/null && echo can write $place; done
              test -e {marker} && echo sees the host\\'s /tmp
              echo mine > /tmp/mine && cat /tmp/mine
              echo x > /dev/null && head -c 2 /dev/zero | od -An -tx1
              ls /dev/pts /dev/shm && echo x > /dev/shm/x && echo out > /dev/stdout
-             echo x > /proc/sys/kernel/domainname 2>/dev/null && echo can write /proc/sys
+             (echo x > /proc/sys/kernel/domainname) 2>/dev/null && echo can write /proc/sys
              ls -d /proc/1/root/ >/dev/null && echo end",
             marker = marker.path().display()
         );
         let mut plan = pod.script(&script);
         (plan.uid, plan.gid) = (if level.gives_ids() { 0 } else { 77 }, 0);
         let said = pod.output(plan).await;
-        assert_eq!(said, "mine\n 00 00\n/dev/pts:\nptmx\n\n/dev/shm:\nout\nend\n", "{level:?}");
+        assert_eq!(
+            said, "mine\n 00 00\n/dev/pts:\nptmx\n\n/dev/shm:\nout\nend\n",
+            "{level:?}"
+        );
         let mut plan = pod.script("touch /tmp/x /run/x 2>/dev/null || echo refused");
         plan.read_only_root = true;
         assert_eq!(pod.output(plan).await, "refused\n", "{level:?}");
@@ -81,7 +87,11 @@ async fn w6_a_file_of_etc_that_is_replaced_by_a_rename_is_seen_inside_at_once() 
         assert_eq!(pod.log("c", 0), "127.64.1.1 one\nthe-pod\nroot:\nready\n", "{level:?}");
         fs::write(etc.join(".hosts.new"), "127.64.1.2 two\n").unwrap();
         fs::rename(etc.join(".hosts.new"), etc.join("hosts")).unwrap();
-        let mut exec = pod.supervisor.exec(exec_plan(&["sh", "-c", "cat /etc/hosts; getent hosts two"])).await.unwrap();
+        let mut exec = pod
+            .supervisor
+            .exec(exec_plan(&["sh", "-c", "cat /etc/hosts; getent hosts two"]))
+            .await
+            .unwrap();
         let (stdout, _, _) = finish(&mut exec).await.unwrap();
         assert_eq!(stdout, "127.64.1.2 two\n127.64.1.2      two\n", "{level:?}");
     }
@@ -102,8 +112,14 @@ async fn an_image_with_a_root_of_its_own_shows_nothing_of_the_host() {
         plan.root = Some(image.clone());
         plan.mounts = vec![mount(&pod.volume("v"), "/data/v", false)];
         let said = pod.output(plan).await;
-        assert!(!said.contains("home") && said.contains("data\n") && said.contains("refused"), "{level:?}: {said}");
-        assert!(said.contains("proc\n") && said.contains("sys\n") && said.contains("tmp\n"), "{level:?}: {said}");
+        assert!(
+            !said.contains("home") && said.contains("data\n") && said.contains("refused"),
+            "{level:?}: {said}"
+        );
+        assert!(
+            said.contains("proc\n") && said.contains("sys\n") && said.contains("tmp\n"),
+            "{level:?}: {said}"
+        );
         assert!(!image.join("data").exists());
     }
 }
@@ -122,7 +138,10 @@ fn copy_with_libraries(program: &str, image: &std::path::Path) {
 #[tokio::test]
 async fn the_data_folder_is_not_seen_except_through_mounts() {
     for level in private_levels() {
-        let data = tempfile::Builder::new().prefix("usher-data").tempdir_in("/var").unwrap();
+        let data = tempfile::Builder::new()
+            .prefix("usher-data")
+            .tempdir_in("/var")
+            .unwrap();
         let masked = data.path().to_owned();
         let pod = Pod::start_in(level, data, |plan| plan.masked = vec![masked.clone()]).await;
         let volume = pod.volume("v");
@@ -143,7 +162,10 @@ async fn n5_a_sub_path_cannot_lead_out_of_its_volume() {
         symlink("inside", volume.join("good")).unwrap();
         symlink("/etc", volume.join("bad")).unwrap();
         symlink("../..", volume.join("worse")).unwrap();
-        let below = |name: &str| Mount { below: Some(name.into()), ..mount(&volume, "/v", false) };
+        let below = |name: &str| Mount {
+            below: Some(name.into()),
+            ..mount(&volume, "/v", false)
+        };
         let mut plan = pod.script("cat /v/file");
         plan.mounts = vec![below("good")];
         assert_eq!(pod.output(plan).await, "mine\n", "{level:?}");
@@ -151,10 +173,19 @@ async fn n5_a_sub_path_cannot_lead_out_of_its_volume() {
             let mut plan = pod.script("cat /v/passwd");
             plan.mounts = vec![below(name)];
             let phase = pod.run(plan).await;
-            let Phase::Exited { code: 128, reason: ExitReason::StartError, message, .. } = &phase else {
+            let Phase::Exited {
+                code: 128,
+                reason: ExitReason::StartError,
+                message,
+                ..
+            } = &phase
+            else {
                 panic!("{level:?}, {name}: {phase:?}")
             };
-            assert!(message.starts_with(&format!("cannot open subPath {name} of the volume for /v")), "{message}");
+            assert!(
+                message.starts_with(&format!("cannot open subPath {name} of the volume for /v")),
+                "{message}"
+            );
         }
     }
 }

@@ -17,7 +17,14 @@ struct Disk {
 impl Disk {
     fn new() -> Disk {
         let folder = tempfile::tempdir().unwrap();
-        nix::mount::mount(Some("tmpfs"), folder.path(), Some("tmpfs"), MsFlags::empty(), Some("size=256k")).unwrap();
+        nix::mount::mount(
+            Some("tmpfs"),
+            folder.path(),
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some("size=256k"),
+        )
+        .unwrap();
         Disk { folder: Some(folder) }
     }
 
@@ -47,7 +54,10 @@ async fn n12_on_a_full_disk_containers_run_end_and_start_and_only_lines_are_lost
         let disk = Disk::new();
         let data = tempfile::tempdir_in(disk.path()).unwrap();
         let pod = Pod::start_in(level, data, |_| {}).await;
-        pod.start_ready(pod.script("trap 'exit 4' TERM; echo ready; while :; do echo line after line; sleep 0.001; done")).await;
+        pod.start_ready(
+            pod.script("trap 'exit 4' TERM; echo ready; while :; do echo line after line; sleep 0.001; done"),
+        )
+        .await;
         disk.fill();
         // It writes on, although nobody keeps it.
         let length = || fs::metadata(pod.folder().join("c/0.log")).unwrap().len();

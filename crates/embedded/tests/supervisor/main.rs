@@ -3,6 +3,8 @@
 //! Each test goes through the same client as the node's agent, with `usher-pod` for the program. As root every level is
 //! tried as root and as `nobody`; as an ordinary user, as that user.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 mod endings;
 mod execs;
 mod files;

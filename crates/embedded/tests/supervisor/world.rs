@@ -48,10 +48,16 @@ pub fn levels() -> Vec<Level> {
         .get_or_init(|| {
             let mut levels = Vec::new();
             for as_nobody in if is_root() { vec![false, true] } else { vec![false] } {
-                levels.push(Level { isolation: Isolation::Paths, as_nobody });
+                levels.push(Level {
+                    isolation: Isolation::Paths,
+                    as_nobody,
+                });
                 let best = probe(&program(as_nobody)).isolation;
                 if best != Isolation::Paths {
-                    levels.push(Level { isolation: best, as_nobody });
+                    levels.push(Level {
+                        isolation: best,
+                        as_nobody,
+                    });
                 }
             }
             levels
@@ -61,7 +67,10 @@ pub fn levels() -> Vec<Level> {
 
 /// The levels with a root of their own.
 pub fn private_levels() -> Vec<Level> {
-    levels().into_iter().filter(|level| level.isolation.has_private_root()).collect()
+    levels()
+        .into_iter()
+        .filter(|level| level.isolation.has_private_root())
+        .collect()
 }
 
 /// Our program, or a script that gives up root and then becomes it.
@@ -127,7 +136,13 @@ impl Pod {
         fs::write(folder.join(PLAN_FILE), serde_json::to_vec(&plan).unwrap()).unwrap();
         own(level, &folder);
         let supervisor = client::start(&program(level.as_nobody), &folder, None).await.unwrap();
-        Pod { level, plan, supervisor, data, attempts: AtomicU32::new(0) }
+        Pod {
+            level,
+            plan,
+            supervisor,
+            data,
+            attempts: AtomicU32::new(0),
+        }
     }
 
     pub fn folder(&self) -> &Path {
@@ -175,7 +190,11 @@ impl Pod {
         let (name, attempt) = (plan.name.clone(), plan.attempt);
         let phase = self.run(plan).await;
         let text = self.log(&name, attempt);
-        assert!(matches!(phase, Phase::Exited { code: 0, .. }), "{:?}: {phase:?}\n{text}", self.level);
+        assert!(
+            matches!(phase, Phase::Exited { code: 0, .. }),
+            "{:?}: {phase:?}\n{text}",
+            self.level
+        );
         text
     }
 
@@ -183,16 +202,26 @@ impl Pod {
     pub async fn start_ready(&self, plan: ContainerPlan) -> u32 {
         let (name, attempt) = (plan.name.clone(), plan.attempt);
         self.supervisor.start(plan).await.unwrap();
-        let phase = self.until_phase(&name, attempt, |phase| !matches!(phase, Phase::Starting)).await;
+        let phase = self
+            .until_phase(&name, attempt, |phase| !matches!(phase, Phase::Starting))
+            .await;
         until(|| self.log(&name, attempt).contains("ready")).await;
         match phase {
             Phase::Running { pid, .. } => pid,
-            other => panic!("{:?}: it does not run: {other:?}\n{}", self.level, self.log(&name, attempt)),
+            other => panic!(
+                "{:?}: it does not run: {other:?}\n{}",
+                self.level,
+                self.log(&name, attempt)
+            ),
         }
     }
 
     pub async fn until_phase(&self, container: &str, attempt: u32, wanted: impl Fn(&Phase) -> bool) -> Phase {
-        let state = self.until_state(|state| state.attempt(container, attempt).is_some_and(|found| wanted(&found.phase)));
+        let state = self.until_state(|state| {
+            state
+                .attempt(container, attempt)
+                .is_some_and(|found| wanted(&found.phase))
+        });
         state.await.attempt(container, attempt).unwrap().phase.clone()
     }
 
@@ -206,14 +235,18 @@ impl Pod {
                 }
             }
         };
-        tokio::time::timeout(LIMIT, waiting).await.expect("the state never came")
+        tokio::time::timeout(LIMIT, waiting)
+            .await
+            .expect("the state never came")
     }
 
     /// What the container wrote, without times and streams.
     pub fn log(&self, container: &str, attempt: u32) -> String {
         let path = self.folder().join(container).join(format!("{attempt}.log"));
         let text = fs::read_to_string(path).unwrap_or_default();
-        text.lines().map(|line| format!("{}\n", line.splitn(4, ' ').nth(3).unwrap_or_default())).collect()
+        text.lines()
+            .map(|line| format!("{}\n", line.splitn(4, ' ').nth(3).unwrap_or_default()))
+            .collect()
     }
 
     /// Whether any process of the pod is left, the supervisor aside.
@@ -261,7 +294,12 @@ pub async fn until(mut condition: impl FnMut() -> bool) {
 }
 
 pub fn mount(source: &Path, target: &str, read_only: bool) -> Mount {
-    Mount { source: source.to_owned(), below: None, target: PathBuf::from(target), read_only }
+    Mount {
+        source: source.to_owned(),
+        below: None,
+        target: PathBuf::from(target),
+        read_only,
+    }
 }
 
 pub fn exec_plan(argv: &[&str]) -> ExecPlan {
@@ -280,7 +318,10 @@ pub fn exec_plan(argv: &[&str]) -> ExecPlan {
 pub async fn finish(exec: &mut client::Exec) -> Result<(String, String, Exit), SupervisorError> {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     loop {
-        match tokio::time::timeout(LIMIT, exec.output.next()).await.expect("it never ended")? {
+        match tokio::time::timeout(LIMIT, exec.output.next())
+            .await
+            .expect("it never ended")?
+        {
             ExecEvent::Stdout(bytes) => stdout.extend(bytes),
             ExecEvent::Stderr(bytes) => stderr.extend(bytes),
             ExecEvent::Exit(exit) => {

@@ -11,7 +11,10 @@ use super::record::Record;
 use super::supervise::{Key, Supervisor};
 
 fn refused(refusal: Refusal, message: impl Into<String>) -> Answer {
-    Answer::Refused { refusal, message: message.into() }
+    Answer::Refused {
+        refusal,
+        message: message.into(),
+    }
 }
 
 impl Supervisor {
@@ -36,16 +39,31 @@ impl Supervisor {
 
     fn answer(&mut self, ask: Ask, now: Instant) -> (Option<Answer>, Role) {
         match ask {
-            Ask::Look => (Some(Answer::State { state: self.record.state().clone() }), Role::Asking),
+            Ask::Look => (
+                Some(Answer::State {
+                    state: self.record.state().clone(),
+                }),
+                Role::Asking,
+            ),
             Ask::Watch => (None, Role::Watching { told: None }),
             Ask::Start { container } => (Some(self.start(*container)), Role::Asking),
-            Ask::Stop { container, attempt, signal, grace_milliseconds } => {
+            Ask::Stop {
+                container,
+                attempt,
+                signal,
+                grace_milliseconds,
+            } => {
                 let grace = Duration::from_millis(grace_milliseconds);
-                (Some(self.stop_asked(&(container, attempt), signal, grace)), Role::Asking)
+                (
+                    Some(self.stop_asked(&(container, attempt), signal, grace)),
+                    Role::Asking,
+                )
             }
-            Ask::Signal { container, attempt, signal } => {
-                (Some(self.signal_asked(&(container, attempt), signal)), Role::Asking)
-            }
+            Ask::Signal {
+                container,
+                attempt,
+                signal,
+            } => (Some(self.signal_asked(&(container, attempt), signal)), Role::Asking),
             Ask::Exec { exec } => match self.exec(&exec, now) {
                 Ok(exec) => (Some(Answer::Done), Role::Executing(Box::new(exec))),
                 Err(answer) => (Some(answer), Role::Asking),
@@ -68,10 +86,16 @@ impl Supervisor {
             return Answer::Done;
         }
         if self.ending {
-            return refused(Refusal::Ending, format!("the pod is ending: container {name} is not started"));
+            return refused(
+                Refusal::Ending,
+                format!("the pod is ending: container {name} is not started"),
+            );
         }
         if self.containers.keys().any(|(other, _)| *other == name) {
-            return refused(Refusal::Busy, format!("an earlier attempt of container {name} has not ended"));
+            return refused(
+                Refusal::Busy,
+                format!("an earlier attempt of container {name} has not ended"),
+            );
         }
         let id = plan.id.clone();
         let (container, phase) = match Container::start(&self.plan, &self.folder, plan) {
@@ -81,7 +105,14 @@ impl Supervisor {
         // Meanwhile its first stage prepares; it will not go on before this is on disk.
         let written = self.record.change(|state| {
             let attempts = state.containers.entry(name.clone()).or_default();
-            attempts.insert(attempt, Attempt { id, phase, stopping: None });
+            attempts.insert(
+                attempt,
+                Attempt {
+                    id,
+                    phase,
+                    stopping: None,
+                },
+            );
         });
         if let Err(error) = written {
             if let Some(mut container) = container {
@@ -131,14 +162,20 @@ impl Supervisor {
     fn absent(&self, (container, attempt): &Key, ended: Answer) -> Answer {
         match self.record.state().attempt(container, *attempt) {
             Some(_) => ended,
-            None => refused(Refusal::Unknown, format!("there is no attempt {attempt} of container {container}")),
+            None => refused(
+                Refusal::Unknown,
+                format!("there is no attempt {attempt} of container {container}"),
+            ),
         }
     }
 
     fn exec(&mut self, plan: &ExecPlan, now: Instant) -> Result<Exec, Answer> {
         let name = &plan.container;
         if self.ending {
-            return Err(refused(Refusal::Ending, format!("the pod is ending: nothing is started in container {name}")));
+            return Err(refused(
+                Refusal::Ending,
+                format!("the pod is ending: nothing is started in container {name}"),
+            ));
         }
         let beside = self
             .containers
@@ -147,8 +184,12 @@ impl Supervisor {
             .map(|(_, container)| container)
             .filter(|container| container.runs());
         match beside {
-            Some(beside) => Exec::start(&self.plan, beside, plan, now)
-                .map_err(|error| refused(Refusal::System, format!("cannot start a process in container {name}: {error}"))),
+            Some(beside) => Exec::start(&self.plan, beside, plan, now).map_err(|error| {
+                refused(
+                    Refusal::System,
+                    format!("cannot start a process in container {name}: {error}"),
+                )
+            }),
             None if self.record.state().containers.contains_key(name) => {
                 Err(refused(Refusal::NotRunning, format!("container {name} does not run")))
             }
@@ -172,7 +213,9 @@ impl Peer {
             // Only when it has taken the last one: a slow watcher misses states, never the latest.
             Role::Watching { told } if *told != Some(record.version()) && self.outbox.is_empty() => {
                 *told = Some(record.version());
-                self.answer(&Answer::State { state: record.state().clone() });
+                self.answer(&Answer::State {
+                    state: record.state().clone(),
+                });
             }
             Role::Asking | Role::Watching { .. } | Role::AwaitingEnd | Role::Leaving => {}
         }
@@ -184,5 +227,7 @@ impl Peer {
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 253
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }

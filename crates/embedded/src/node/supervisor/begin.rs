@@ -50,15 +50,24 @@ fn begin(folder: &Path) -> io::Result<(Supervisor, File)> {
     // So that the socket's path is short, however long the folder's is: the system allows 107 bytes.
     std::env::set_current_dir(&folder)?;
 
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join(LOCK_FILE))?;
-    lock.try_lock().map_err(|error| io::Error::other(format!("another supervisor has this pod: {error}")))?;
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(folder.join(LOCK_FILE))?;
+    lock.try_lock()
+        .map_err(|error| io::Error::other(format!("another supervisor has this pod: {error}")))?;
     let plan: PodPlan = serde_json::from_slice(&fs::read(folder.join(PLAN_FILE))?)
         .map_err(|error| io::Error::other(format!("{PLAN_FILE} is not a pod's plan: {error}")))?;
     if record::read(&folder)?.is_some() {
         processes::kill_until_none(|| processes::of_pod(POD_UID_VARIABLE, &plan.uid), REMAINS_LIMIT)
             .map_err(|left| io::Error::other(format!("processes of an earlier supervisor would not die: {left:?}")))?;
     }
-    match fs::DirBuilder::new().mode(0o700).create(folder.join(super::SCAFFOLD_FOLDER)) {
+    match fs::DirBuilder::new()
+        .mode(0o700)
+        .create(folder.join(super::SCAFFOLD_FOLDER))
+    {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
@@ -98,7 +107,9 @@ fn begin(folder: &Path) -> io::Result<(Supervisor, File)> {
 
 /// Descriptors of whoever started us must reach neither us nor a pod (X4). stdin is the one that we are given to hold.
 fn close_inherited() {
-    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return };
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
+        return;
+    };
     let numbers: Vec<i32> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -112,9 +123,18 @@ fn close_inherited() {
 
 /// Signals that we want to hear of, and those that must not end us: a Ctrl-C in the terminal is meant for `usher`.
 fn take_signals() -> io::Result<SignalFd> {
-    let signals = SigSet::from_iter([Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT]);
+    let signals = SigSet::from_iter([
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ]);
     signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+    Ok(SignalFd::with_flags(
+        &signals,
+        SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC,
+    )?)
 }
 
 fn tell_ready() -> io::Result<()> {

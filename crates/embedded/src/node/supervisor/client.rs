@@ -68,9 +68,10 @@ pub enum Found {
 pub fn find(folder: &Path) -> io::Result<Found> {
     let state = record::read(folder)?;
     Ok(match state {
-        Some(state) if processes::is_alive(&state.supervisor) => {
-            Found::Alive(Supervisor { folder: folder.to_owned(), mark: state.supervisor })
-        }
+        Some(state) if processes::is_alive(&state.supervisor) => Found::Alive(Supervisor {
+            folder: folder.to_owned(),
+            mark: state.supervisor,
+        }),
         state => Found::Dead(state),
     })
 }
@@ -78,7 +79,10 @@ pub fn find(folder: &Path) -> io::Result<Found> {
 /// Starts a supervisor for a folder in which `pod.json` stands, and waits until it answers. `held` becomes its stdin,
 /// which it keeps open for as long as it lives. `program` is ours: [`super::main`] answers in it.
 pub async fn start(program: &Path, folder: &Path, held: Option<OwnedFd>) -> Result<Supervisor, SupervisorError> {
-    let not_started = |reason: String| SupervisorError::NotStarted { folder: folder.to_owned(), reason };
+    let not_started = |reason: String| SupervisorError::NotStarted {
+        folder: folder.to_owned(),
+        reason,
+    };
     let complaints = std::fs::File::options()
         .create(true)
         .append(true)
@@ -109,7 +113,11 @@ pub async fn start(program: &Path, folder: &Path, held: Option<OwnedFd>) -> Resu
     drop(child);
     if said != READY {
         let said = said.trim();
-        return Err(not_started(if said.is_empty() { "it ended without a word".to_owned() } else { said.to_owned() }));
+        return Err(not_started(if said.is_empty() {
+            "it ended without a word".to_owned()
+        } else {
+            said.to_owned()
+        }));
     }
     match find(folder) {
         Ok(Found::Alive(supervisor)) => Ok(supervisor),
@@ -126,7 +134,10 @@ pub async fn remains(uid: &str) -> Result<usize, SupervisorError> {
     });
     match killed.await {
         Ok(Ok(count)) => Ok(count),
-        Ok(Err(pids)) => Err(SupervisorError::Remains { uid: uid.to_owned(), pids }),
+        Ok(Err(pids)) => Err(SupervisorError::Remains {
+            uid: uid.to_owned(),
+            pids,
+        }),
         // Only if the runtime is being shut down.
         Err(_) => Ok(0),
     }
@@ -162,17 +173,42 @@ impl Supervisor {
 
     /// Starts an attempt unless it ever was started. How it goes is in the state.
     pub async fn start(&self, container: ContainerPlan) -> Result<(), SupervisorError> {
-        self.done(&Ask::Start { container: Box::new(container) }, ANSWER_LIMIT).await
+        self.done(
+            &Ask::Start {
+                container: Box::new(container),
+            },
+            ANSWER_LIMIT,
+        )
+        .await
     }
 
-    pub async fn stop(&self, container: &str, attempt: u32, signal: i32, grace: Duration) -> Result<(), SupervisorError> {
+    pub async fn stop(
+        &self,
+        container: &str,
+        attempt: u32,
+        signal: i32,
+        grace: Duration,
+    ) -> Result<(), SupervisorError> {
         let grace_milliseconds = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        let ask = Ask::Stop { container: container.to_owned(), attempt, signal, grace_milliseconds };
+        let ask = Ask::Stop {
+            container: container.to_owned(),
+            attempt,
+            signal,
+            grace_milliseconds,
+        };
         self.done(&ask, ANSWER_LIMIT).await
     }
 
     pub async fn signal(&self, container: &str, attempt: u32, signal: i32) -> Result<(), SupervisorError> {
-        self.done(&Ask::Signal { container: container.to_owned(), attempt, signal }, ANSWER_LIMIT).await
+        self.done(
+            &Ask::Signal {
+                container: container.to_owned(),
+                attempt,
+                signal,
+            },
+            ANSWER_LIMIT,
+        )
+        .await
     }
 
     /// Kills the pod and ends the supervisor. Done when no process is left.
@@ -181,7 +217,9 @@ impl Supervisor {
     }
 
     /// The state now, and after each change; it ends with an error when the supervisor does. Dropping it ends it.
-    pub async fn watch(&self) -> Result<impl Stream<Item = Result<PodState, SupervisorError>> + Send + use<>, SupervisorError> {
+    pub async fn watch(
+        &self,
+    ) -> Result<impl Stream<Item = Result<PodState, SupervisorError>> + Send + use<>, SupervisorError> {
         let connection = self.send(&Ask::Watch).await?;
         let lines = BufReader::new(connection).lines();
         let this = self.clone();
@@ -214,7 +252,14 @@ impl Supervisor {
         let inbox = connection.buffer().to_vec();
         let (reader, writer) = connection.into_inner().into_split();
         let supervisor = self.clone();
-        Ok(Exec { input: ExecInput { writer }, output: ExecOutput { supervisor, reader, inbox } })
+        Ok(Exec {
+            input: ExecInput { writer },
+            output: ExecOutput {
+                supervisor,
+                reader,
+                inbox,
+            },
+        })
     }
 
     async fn done(&self, ask: &Ask, limit: Duration) -> Result<(), SupervisorError> {
@@ -236,7 +281,12 @@ impl Supervisor {
         };
         match timeout(limit, talk).await {
             Ok(outcome) => outcome?,
-            Err(_) => return Err(SupervisorError::Silent { folder: self.folder.clone(), limit }),
+            Err(_) => {
+                return Err(SupervisorError::Silent {
+                    folder: self.folder.clone(),
+                    limit,
+                });
+            }
         }
         self.read_answer(&line)
     }
@@ -246,7 +296,10 @@ impl Supervisor {
         line.push(b'\n');
         // By way of the open folder: the system allows 107 bytes for a socket's path, and folders may be longer.
         let folder = std::fs::File::open(&self.folder).map_err(|error| self.gone(error))?;
-        let path = format!("/proc/self/fd/{}/{SOCKET_FILE}", std::os::fd::AsRawFd::as_raw_fd(&folder));
+        let path = format!(
+            "/proc/self/fd/{}/{SOCKET_FILE}",
+            std::os::fd::AsRawFd::as_raw_fd(&folder)
+        );
         let talk = async {
             let mut connection = UnixStream::connect(path).await?;
             connection.write_all(&line).await?;
@@ -254,7 +307,10 @@ impl Supervisor {
         };
         match timeout(ANSWER_LIMIT, talk).await {
             Ok(connection) => connection.map_err(|error| self.gone(error)),
-            Err(_) => Err(SupervisorError::Silent { folder: self.folder.clone(), limit: ANSWER_LIMIT }),
+            Err(_) => Err(SupervisorError::Silent {
+                folder: self.folder.clone(),
+                limit: ANSWER_LIMIT,
+            }),
         }
     }
 
@@ -267,7 +323,10 @@ impl Supervisor {
             Ok(Ok(0)) => Err(self.gone(io::ErrorKind::UnexpectedEof.into())),
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(self.gone(error)),
-            Err(_) => Err(SupervisorError::Silent { folder: self.folder.clone(), limit }),
+            Err(_) => Err(SupervisorError::Silent {
+                folder: self.folder.clone(),
+                limit,
+            }),
         }
     }
 
@@ -275,16 +334,25 @@ impl Supervisor {
         match serde_json::from_str(line) {
             Ok(Answer::Refused { refusal, message }) => Err(SupervisorError::Refused { refusal, message }),
             Ok(answer) => Ok(answer),
-            Err(error) => Err(SupervisorError::Garbled { folder: self.folder.clone(), reason: error.to_string() }),
+            Err(error) => Err(SupervisorError::Garbled {
+                folder: self.folder.clone(),
+                reason: error.to_string(),
+            }),
         }
     }
 
     fn gone(&self, source: io::Error) -> SupervisorError {
-        SupervisorError::Gone { folder: self.folder.clone(), source }
+        SupervisorError::Gone {
+            folder: self.folder.clone(),
+            source,
+        }
     }
 
     fn garbled(&self, answer: &Answer) -> SupervisorError {
-        SupervisorError::Garbled { folder: self.folder.clone(), reason: format!("{answer:?} answers another question") }
+        SupervisorError::Garbled {
+            folder: self.folder.clone(),
+            reason: format!("{answer:?} answers another question"),
+        }
     }
 }
 
@@ -346,7 +414,10 @@ impl ExecOutput {
                 Ok(Some(Frame::Exit(exit))) => return Ok(ExecEvent::Exit(exit)),
                 Ok(Some(frame @ (Frame::Stdin(_) | Frame::Resize { .. }))) => {
                     let reason = format!("{frame:?} is for the program");
-                    return Err(SupervisorError::Garbled { folder: self.supervisor.folder.clone(), reason });
+                    return Err(SupervisorError::Garbled {
+                        folder: self.supervisor.folder.clone(),
+                        reason,
+                    });
                 }
                 Ok(None) => match self.reader.read_buf(&mut self.inbox).await {
                     Ok(0) => return Err(self.supervisor.gone(io::ErrorKind::UnexpectedEof.into())),
@@ -355,7 +426,10 @@ impl ExecOutput {
                 },
                 Err(error) => {
                     let folder = self.supervisor.folder.clone();
-                    return Err(SupervisorError::Garbled { folder, reason: error.to_string() });
+                    return Err(SupervisorError::Garbled {
+                        folder,
+                        reason: error.to_string(),
+                    });
                 }
             }
         }

@@ -17,9 +17,7 @@ use super::control::{Order, Place, RootOrder};
 use super::launch::{Launch, Namespaces, Standard};
 use super::log::{Log, Stream};
 use super::processes::{self, Seen};
-use super::protocol::{
-    CONTAINER_ID_VARIABLE, ContainerPlan, ExitReason, Isolation, POD_UID_VARIABLE, Phase, PodPlan,
-};
+use super::protocol::{CONTAINER_ID_VARIABLE, ContainerPlan, ExitReason, Isolation, POD_UID_VARIABLE, Phase, PodPlan};
 
 /// Between two looks for processes that would not go.
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
@@ -85,7 +83,10 @@ impl Container {
                 // So that the program may open /dev/stdout as who it is. Only root can, and only root must.
                 let _ = fchown(pipe, Some(Uid::from_raw(plan.uid)), Some(Gid::from_raw(plan.gid)));
             }
-            ours = (Some(File::from(OwnedFd::from(stdout))), Some(File::from(OwnedFd::from(stderr))));
+            ours = (
+                Some(File::from(OwnedFd::from(stdout))),
+                Some(File::from(OwnedFd::from(stderr))),
+            );
             Some(Standard {
                 stdin: File::open("/dev/null")?.into(),
                 stdout: their_stdout.into(),
@@ -139,7 +140,8 @@ impl Container {
         let mut buffer = [0u8; 32 * 1024];
         match file.read(&mut buffer) {
             Ok(count) if count > 0 => {
-                self.log.take(stream, buffer.get(..count).unwrap_or_default(), Timestamp::now());
+                self.log
+                    .take(stream, buffer.get(..count).unwrap_or_default(), Timestamp::now());
                 true
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
@@ -162,9 +164,13 @@ impl Container {
         self.ended = Some((ended, Timestamp::now()));
     }
 
-    /// Signal now (or as soon as it runs), SIGKILL to all at `kill_at`. Only the first signal counts, and the earliest end.
-    pub(super) fn stop(&mut self, signal: i32, kill_at: Instant) {
-        if self.kill_at.is_none() {
+    /// Signal now (or as soon as it runs), SIGKILL to all after the grace; without one it is killed and not asked. Only
+    /// the first signal counts, and the earliest end.
+    pub(super) fn stop(&mut self, signal: i32, grace: Duration) {
+        let kill_at = Instant::now() + grace;
+        if grace.is_zero() {
+            self.signal_due = None;
+        } else if self.kill_at.is_none() {
             self.signal_due = Some(signal);
         }
         self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
@@ -172,7 +178,10 @@ impl Container {
 
     /// When it must be looked at again even if nothing happens.
     pub(super) fn due(&self) -> Option<Instant> {
-        [self.kill_at.filter(|_| self.ended.is_none()), self.sweep_at].into_iter().flatten().min()
+        [self.kill_at.filter(|_| self.ended.is_none()), self.sweep_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Takes whatever step can be taken. `alone`: no other container of the pod is left.
@@ -215,7 +224,9 @@ impl Container {
     }
 
     fn finish(&mut self, now: Instant, alone: bool) -> Settled {
-        let Some((ended, finished_at)) = self.ended else { return Settled::Same };
+        let Some((ended, finished_at)) = self.ended else {
+            return Settled::Same;
+        };
         if self.sweep(now, alone) {
             return Settled::Same;
         }
@@ -233,7 +244,14 @@ impl Container {
             (None, Ended::Code(code)) => (code, None, ExitReason::Error, String::new()),
             (None, Ended::Signal(signal)) => (ended.code(), Some(signal), ExitReason::Error, String::new()),
         };
-        Settled::Gone(Phase::Exited { code, signal, started_at, finished_at, reason, message })
+        Settled::Gone(Phase::Exited {
+            code,
+            signal,
+            started_at,
+            finished_at,
+            reason,
+            message,
+        })
     }
 
     /// Kills what is left of it outside a PID namespace. True: something was.
@@ -262,7 +280,10 @@ impl Container {
             return ours;
         }
         let below: BTreeSet<u32> = match self.launch.main() {
-            Some(main) => processes::descendants(&all, &BTreeSet::from([main])).iter().map(|seen| seen.pid).collect(),
+            Some(main) => processes::descendants(&all, &BTreeSet::from([main]))
+                .iter()
+                .map(|seen| seen.pid)
+                .collect(),
             None => BTreeSet::new(),
         };
         ours.retain(|seen| {
@@ -319,7 +340,11 @@ pub(super) fn order_beside(pod: &PodPlan, plan: &ContainerPlan, argv: Vec<String
         gid: plan.gid,
         groups: plan.groups.clone(),
         tty,
-        place: if pod.isolation == Isolation::Paths { Place::Host } else { Place::Beside },
+        place: if pod.isolation == Isolation::Paths {
+            Place::Host
+        } else {
+            Place::Beside
+        },
         only_try: false,
     }
 }

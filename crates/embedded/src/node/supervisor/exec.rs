@@ -57,13 +57,15 @@ impl Exec {
             for pipe in stdin.iter().chain(&stdout).chain(&stderr) {
                 rustix::io::ioctl_fionbio(pipe, true)?;
             }
-            Some(Standard { stdin: their_stdin.into(), stdout: their_stdout.into(), stderr: their_stderr.into() })
+            Some(Standard {
+                stdin: their_stdin.into(),
+                stdout: their_stdout.into(),
+                stderr: their_stderr.into(),
+            })
         };
         let id = &beside.plan.id;
         let launch = match (&beside.namespaces, beside.launch.main()) {
-            (Some(namespaces), Some(main)) => {
-                Launch::join(&pod.uid, id, &order, standard.as_ref(), namespaces, main)?
-            }
+            (Some(namespaces), Some(main)) => Launch::join(&pod.uid, id, &order, standard.as_ref(), namespaces, main)?,
             (None, _) if pod.isolation == Isolation::Paths => Launch::start(&pod.uid, id, &order, standard.as_ref())?,
             _ => return Err(io::Error::other("its namespaces could not be opened when it started")),
         };
@@ -77,7 +79,9 @@ impl Exec {
             waiting_input: Vec::new(),
             input_ended: !plan.stdin,
             budget: plan.max_output_bytes,
-            kill_at: plan.timeout_milliseconds.map(|timeout| now + Duration::from_millis(timeout)),
+            kill_at: plan
+                .timeout_milliseconds
+                .map(|timeout| now + Duration::from_millis(timeout)),
             timed_out: false,
             ended: None,
             linger_until: None,
@@ -93,7 +97,12 @@ impl Exec {
                 Some(Frame::Stdin(_)) if self.input_ended => {}
                 Some(Frame::Stdin(bytes)) => self.waiting_input.extend(bytes),
                 Some(Frame::Resize { columns, rows }) => {
-                    self.size = Some(Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 });
+                    self.size = Some(Winsize {
+                        ws_row: rows,
+                        ws_col: columns,
+                        ws_xpixel: 0,
+                        ws_ypixel: 0,
+                    });
                     self.apply_size();
                 }
                 Some(frame) => return Err(FrameError(format!("{frame:?} is not for the program"))),
@@ -115,7 +124,10 @@ impl Exec {
 
     /// What can be written to when something waits for it.
     pub(super) fn input(&self) -> Option<BorrowedFd<'_>> {
-        self.stdin.as_ref().filter(|_| !self.waiting_input.is_empty()).map(AsFd::as_fd)
+        self.stdin
+            .as_ref()
+            .filter(|_| !self.waiting_input.is_empty())
+            .map(AsFd::as_fd)
     }
 
     /// What can be read, while the other side keeps up.
@@ -155,7 +167,9 @@ impl Exec {
         let mut buffer = [0u8; FRAME_CHUNK_BYTES];
         match file.read(&mut buffer) {
             Ok(count) if count > 0 => {
-                let allowed = self.budget.map_or(count, |left| usize::try_from(left).unwrap_or(usize::MAX).min(count));
+                let allowed = self
+                    .budget
+                    .map_or(count, |left| usize::try_from(left).unwrap_or(usize::MAX).min(count));
                 if let Some(left) = &mut self.budget {
                     *left = left.saturating_sub(u64::try_from(count).unwrap_or(u64::MAX));
                 }
@@ -189,7 +203,10 @@ impl Exec {
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        [self.kill_at.filter(|_| self.ended.is_none()), self.linger_until].into_iter().flatten().min()
+        [self.kill_at.filter(|_| self.ended.is_none()), self.linger_until]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Takes whatever step can be taken. True: it is over, and the last frame is in the outbox.
@@ -232,7 +249,14 @@ impl Exec {
             Some(_) => 126,
             None => ended.code(),
         };
-        outbox.extend(Frame::Exit(Exit { code, timed_out: self.timed_out, start_error }).encode());
+        outbox.extend(
+            Frame::Exit(Exit {
+                code,
+                timed_out: self.timed_out,
+                start_error,
+            })
+            .encode(),
+        );
         true
     }
 }

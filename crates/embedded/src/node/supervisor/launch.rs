@@ -32,7 +32,12 @@ impl Namespaces {
             Isolation::NamespacesAsRoot => None,
             Isolation::NamespacesAsUser | Isolation::Bubblewrap => Some(open("user")?),
         };
-        Ok(Some(Namespaces { user, pid: open("pid")?, mounts: open("mnt")?, hostname: open("uts")? }))
+        Ok(Some(Namespaces {
+            user,
+            pid: open("pid")?,
+            mounts: open("mnt")?,
+            hostname: open("uts")?,
+        }))
     }
 }
 
@@ -82,8 +87,12 @@ impl Launch {
         beside: u32,
     ) -> io::Result<Launch> {
         let launch = Launch::spawn(pod_uid, id, JOIN_STAGE)?;
-        let joined: Vec<BorrowedFd<'_>> =
-            namespaces.user.iter().chain([&namespaces.pid]).map(AsFd::as_fd).collect();
+        let joined: Vec<BorrowedFd<'_>> = namespaces
+            .user
+            .iter()
+            .chain([&namespaces.pid])
+            .map(AsFd::as_fd)
+            .collect();
         let inner_user = match namespaces.user {
             Some(_) => Some(File::open(format!("/proc/{beside}/ns/user"))?),
             None => None,
@@ -105,7 +114,11 @@ impl Launch {
             .env(POD_UID_VARIABLE, pod_uid)
             .env(CONTAINER_ID_VARIABLE, id)
             .spawn()?;
-        let (outer, main) = if stage == RUN { (None, Some(child.id())) } else { (Some(child.id()), None) };
+        let (outer, main) = if stage == RUN {
+            (None, Some(child.id()))
+        } else {
+            (Some(child.id()), None)
+        };
         let pidfd = main.map(processes::open).transpose()?;
         Ok(Launch {
             control: Some(ours),

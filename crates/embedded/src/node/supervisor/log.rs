@@ -37,7 +37,14 @@ pub(super) struct Log {
 impl Log {
     pub(super) fn new(pod_folder: &Path, container: &str, attempt: u32) -> Log {
         let path = pod_folder.join(container).join(format!("{attempt}.log"));
-        let mut log = Log { path, file: None, length: 0, limit: FILE_BYTES, stdout: Vec::new(), stderr: Vec::new() };
+        let mut log = Log {
+            path,
+            file: None,
+            length: 0,
+            limit: FILE_BYTES,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        };
         // A container that never says anything has an empty log, not none.
         let _ = log.open();
         log
@@ -112,7 +119,12 @@ impl Log {
         if let Some(folder) = self.path.parent() {
             fs::DirBuilder::new().recursive(true).mode(0o711).create(folder)?;
         }
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o640).open(&self.path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o640)
+            .open(&self.path)?;
         self.length = file.metadata()?.len();
         self.file = Some(file);
         Ok(())
@@ -155,7 +167,9 @@ mod tests {
 
     fn written(folder: &Path, name: &str) -> Vec<String> {
         let text = fs::read_to_string(folder.join("c").join(name)).unwrap();
-        text.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
+        text.lines()
+            .map(|line| line.split_once(' ').unwrap().1.to_owned())
+            .collect()
     }
 
     #[test]
@@ -168,10 +182,19 @@ mod tests {
         log.close(Timestamp::UNIX_EPOCH);
         assert_eq!(
             written(folder.path(), "0.log"),
-            ["stdout F one", "stderr F oops", "stdout F two", "stdout F ", "stdout F last"]
+            [
+                "stdout F one",
+                "stderr F oops",
+                "stdout F two",
+                "stdout F ",
+                "stdout F last"
+            ]
         );
         let text = fs::read_to_string(folder.path().join("c/0.log")).unwrap();
-        assert!(text.starts_with("1970-01-01T00:00:00.000000000Z stdout F one\n"), "{text}");
+        assert!(
+            text.starts_with("1970-01-01T00:00:00.000000000Z stdout F one\n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -188,7 +211,11 @@ mod tests {
                 .map(|line| (line.chars().nth(7).unwrap().to_string(), line.len() - 9))
                 .collect();
             let part = |tag: &str, length| (tag.to_owned(), length);
-            assert_eq!(lengths, [part("P", PART_BYTES), part("P", PART_BYTES), part("F", 5)], "reads of {piece}");
+            assert_eq!(
+                lengths,
+                [part("P", PART_BYTES), part("P", PART_BYTES), part("F", 5)],
+                "reads of {piece}"
+            );
         }
     }
 
@@ -198,9 +225,16 @@ mod tests {
         let mut log = Log::new(folder.path(), "c", 3);
         log.limit = 100;
         for number in 0..20 {
-            log.take(Stream::Stdout, format!("line {number}\n").as_bytes(), Timestamp::UNIX_EPOCH);
+            log.take(
+                Stream::Stdout,
+                format!("line {number}\n").as_bytes(),
+                Timestamp::UNIX_EPOCH,
+            );
         }
-        let mut names: Vec<_> = fs::read_dir(folder.path().join("c")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(folder.path().join("c"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         names.sort();
         assert_eq!(names, ["3.log", "3.log.1", "3.log.2", "3.log.3", "3.log.4"]);
         assert_eq!(written(folder.path(), "3.log").last().unwrap(), "stdout F line 19");

@@ -56,7 +56,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         _ => match args.next() {
             Some(folder) => begin::main(folder.as_ref()),
             None => {
-                eprintln!("usage: {SUBCOMMAND} FOLDER: supervises the pod whose plan is in FOLDER. Started by usher, not by hand.");
+                eprintln!(
+                    "usage: {SUBCOMMAND} FOLDER: supervises the pod whose plan is in FOLDER. Started by usher, not by hand."
+                );
                 ExitCode::FAILURE
             }
         },

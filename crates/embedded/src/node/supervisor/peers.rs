@@ -14,7 +14,9 @@ const LINE_LIMIT_BYTES: usize = 4 * 1024 * 1024;
 pub(super) enum Role {
     Asking,
     /// Has been told all states up to this version.
-    Watching { told: Option<u64> },
+    Watching {
+        told: Option<u64>,
+    },
     Executing(Box<Exec>),
     /// Asked for the pod's end.
     AwaitingEnd,
@@ -34,7 +36,13 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(stream: UnixStream) -> io::Result<Peer> {
         stream.set_nonblocking(true)?;
-        Ok(Peer { stream, inbox: Vec::new(), outbox: Vec::new(), role: Role::Asking, gone: false })
+        Ok(Peer {
+            stream,
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            role: Role::Asking,
+            gone: false,
+        })
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {

@@ -34,7 +34,10 @@ pub fn probe(program: &Path) -> Probed {
     let outcome = output.and_then(|output| Ok(serde_json::from_slice(&output.stdout)?));
     outcome.unwrap_or_else(|error: io::Error| Probed {
         isolation: Isolation::Paths,
-        why: format!("paths, because {} could not try anything else: {error}", program.display()),
+        why: format!(
+            "paths, because {} could not try anything else: {error}",
+            program.display()
+        ),
     })
 }
 
@@ -52,7 +55,11 @@ pub(super) fn main() -> ExitCode {
 
 fn find() -> Probed {
     let root = nix::unistd::geteuid().is_root();
-    let as_root = if root { try_once(Isolation::NamespacesAsRoot) } else { Err("not root".to_owned()) };
+    let as_root = if root {
+        try_once(Isolation::NamespacesAsRoot)
+    } else {
+        Err("not root".to_owned())
+    };
     let Err(not_as_root) = as_root else {
         return Probed {
             isolation: Isolation::NamespacesAsRoot,
@@ -65,8 +72,15 @@ fn find() -> Probed {
             why: "namespaces, because this system lets ordinary users make user namespaces".to_owned(),
         };
     };
-    let refused = if root { format!("{not_as_root}; {not_as_user}") } else { not_as_user };
-    Probed { isolation: Isolation::Paths, why: format!("paths, because this system refuses namespaces ({refused})") }
+    let refused = if root {
+        format!("{not_as_root}; {not_as_user}")
+    } else {
+        not_as_user
+    };
+    Probed {
+        isolation: Isolation::Paths,
+        why: format!("paths, because this system refuses namespaces ({refused})"),
+    }
 }
 
 /// Goes all the way to the execution of a program, in a folder that is gone afterwards.
@@ -91,7 +105,14 @@ fn launch(isolation: Isolation, scaffold: PathBuf) -> Result<(), String> {
         tty: false,
         place: Place::New {
             hostname: "probe".to_owned(),
-            root: RootOrder { scaffold, image: None, read_only: true, etc: None, mounts: Vec::new(), masked: Vec::new() },
+            root: RootOrder {
+                scaffold,
+                image: None,
+                read_only: true,
+                etc: None,
+                mounts: Vec::new(),
+                masked: Vec::new(),
+            },
         },
         only_try: true,
     };

@@ -50,7 +50,9 @@ fn parse_stat(pid: u32, line: &str) -> Option<Seen> {
 
 /// Every process there is.
 pub fn all() -> Vec<Seen> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -81,8 +83,11 @@ pub fn descendants(all: &[Seen], roots: &BTreeSet<u32>) -> Vec<Seen> {
 /// Whether the process was started with `NAME=value` in its environment. No, if we may not look.
 pub fn has_variable(pid: u32, name: &str, value: &str) -> bool {
     let wanted = format!("{name}={value}");
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()))
+    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
+        environment
+            .split(|byte| *byte == 0)
+            .any(|entry| entry == wanted.as_bytes())
+    })
 }
 
 /// What tells this process from any other, before and after.
@@ -187,7 +192,13 @@ mod tests {
     #[test]
     fn a_program_may_have_brackets_and_spaces_in_its_name() {
         let line = "42 (a) b (c) S 7 42 41 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2 3";
-        let seen = Seen { pid: 42, parent: 7, session: 41, start_ticks: 98765, zombie: false };
+        let seen = Seen {
+            pid: 42,
+            parent: 7,
+            session: 41,
+            start_ticks: 98765,
+            zombie: false,
+        };
         assert_eq!(parse_stat(42, line), Some(seen));
     }
 
@@ -205,9 +216,24 @@ mod tests {
 
     #[test]
     fn descendants_are_found_at_any_depth() {
-        let process = |pid, parent| Seen { pid, parent, session: 0, start_ticks: 0, zombie: false };
-        let all = [process(2, 1), process(5, 4), process(4, 2), process(3, 1), process(6, 3)];
-        let mut found: Vec<u32> = descendants(&all, &BTreeSet::from([2])).iter().map(|seen| seen.pid).collect();
+        let process = |pid, parent| Seen {
+            pid,
+            parent,
+            session: 0,
+            start_ticks: 0,
+            zombie: false,
+        };
+        let all = [
+            process(2, 1),
+            process(5, 4),
+            process(4, 2),
+            process(3, 1),
+            process(6, 3),
+        ];
+        let mut found: Vec<u32> = descendants(&all, &BTreeSet::from([2]))
+            .iter()
+            .map(|seen| seen.pid)
+            .collect();
         found.sort_unstable();
         assert_eq!(found, [4, 5]);
     }

@@ -253,7 +253,11 @@ pub enum Ask {
         grace_milliseconds: u64,
     },
     /// One signal to the first process.
-    Signal { container: String, attempt: u32, signal: i32 },
+    Signal {
+        container: String,
+        attempt: u32,
+        signal: i32,
+    },
     /// The connection carries [`Frame`]s from here on.
     Exec { exec: ExecPlan },
     /// SIGKILL to every process of the pod, and when none is left, [`Answer::Done`] and the supervisor's own end.
@@ -285,7 +289,7 @@ pub struct ExecPlan {
 
 /// What a supervisor answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "answer")]
+#[serde(rename_all = "camelCase")]
 pub enum Answer {
     State { state: PodState },
     Done,
@@ -315,7 +319,10 @@ pub enum Frame {
     /// To the program. Empty: end of input.
     Stdin(Vec<u8>),
     /// To the program's terminal.
-    Resize { columns: u16, rows: u16 },
+    Resize {
+        columns: u16,
+        rows: u16,
+    },
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
     /// The last frame.
@@ -375,7 +382,9 @@ impl Frame {
             return Ok(None);
         };
         if length > FRAME_LIMIT_BYTES {
-            return Err(FrameError(format!("{length} bytes in one, at most {FRAME_LIMIT_BYTES} are allowed")));
+            return Err(FrameError(format!(
+                "{length} bytes in one, at most {FRAME_LIMIT_BYTES} are allowed"
+            )));
         }
         if buffer.len() < length + 5 {
             return Ok(None);
@@ -409,7 +418,11 @@ mod tests {
             Frame::Resize { columns: 120, rows: 40 },
             Frame::Stdout(vec![0, 255, 10]),
             Frame::Stderr(b"err".to_vec()),
-            Frame::Exit(Exit { code: 7, timed_out: true, start_error: None }),
+            Frame::Exit(Exit {
+                code: 7,
+                timed_out: true,
+                start_error: None,
+            }),
         ];
         let mut buffer = Vec::new();
         let mut read = Vec::new();

@@ -50,8 +50,18 @@ impl Record {
                 message: "The container could not be located when the pod was terminated".to_owned(),
             };
         }
-        let state = PodState { uid: plan.uid.clone(), supervisor, containers, not_durable: None };
-        let mut record = Record { folder: folder.to_owned(), handle, state, version: 0 };
+        let state = PodState {
+            uid: plan.uid.clone(),
+            supervisor,
+            containers,
+            not_durable: None,
+        };
+        let mut record = Record {
+            folder: folder.to_owned(),
+            handle,
+            state,
+            version: 0,
+        };
         // Both files get their room now, while there is some.
         record.write()?;
         record.write()?;
@@ -71,7 +81,11 @@ impl Record {
         change(&mut self.state);
         self.version += 1;
         for attempts in self.state.containers.values_mut() {
-            while attempts.len() > ATTEMPTS_KEPT && attempts.first_key_value().is_some_and(|(_, oldest)| oldest.phase.has_ended()) {
+            while attempts.len() > ATTEMPTS_KEPT
+                && attempts
+                    .first_key_value()
+                    .is_some_and(|(_, oldest)| oldest.phase.has_ended())
+            {
                 attempts.pop_first();
             }
         }

@@ -95,12 +95,17 @@ impl Supervisor {
             (Source::Signals, self.signals.as_fd(), PollFlags::POLLIN),
             (Source::Listener, self.listener.as_fd(), PollFlags::POLLIN),
         ];
-        sources.extend(self.patron.iter().map(|patron| (Source::Patron, patron.as_fd(), PollFlags::POLLIN)));
+        sources.extend(
+            self.patron
+                .iter()
+                .map(|patron| (Source::Patron, patron.as_fd(), PollFlags::POLLIN)),
+        );
         for (key, container) in &self.containers {
             let control = container.launch.control();
             sources.extend(control.map(|control| (Source::Control(key.clone()), control, PollFlags::POLLIN)));
             let outputs = container.outputs();
-            sources.extend(outputs.map(|(stream, file)| (Source::Output(key.clone(), stream), file, PollFlags::POLLIN)));
+            sources
+                .extend(outputs.map(|(stream, file)| (Source::Output(key.clone(), stream), file, PollFlags::POLLIN)));
         }
         for (number, peer) in &self.peers {
             let mut flags = PollFlags::empty();
@@ -112,18 +117,25 @@ impl Supervisor {
                 sources.extend(control.map(|control| (Source::ExecControl(*number), control, PollFlags::POLLIN)));
                 sources.extend(exec.input().map(|input| (Source::ExecInput, input, PollFlags::POLLOUT)));
                 let outputs = exec.outputs(peer.outbox.len());
-                sources
-                    .extend(outputs.map(|(stream, file)| (Source::ExecOutput(*number, stream), file, PollFlags::POLLIN)));
+                sources.extend(
+                    outputs.map(|(stream, file)| (Source::ExecOutput(*number, stream), file, PollFlags::POLLIN)),
+                );
             }
         }
-        let mut polled: Vec<PollFd<'_>> = sources.iter().map(|(_, file, flags)| PollFd::new(*file, *flags)).collect();
+        let mut polled: Vec<PollFd<'_>> = sources
+            .iter()
+            .map(|(_, file, flags)| PollFd::new(*file, *flags))
+            .collect();
         let timeout = self.next_due().saturating_duration_since(now);
         // Rounded up, or we would wake a little too early and go round once more for nothing.
         let timeout = PollTimeout::try_from(timeout + Duration::from_micros(999)).unwrap_or(PollTimeout::ZERO);
         if poll(&mut polled, timeout).is_err() {
             return Vec::new();
         }
-        let flags: Vec<PollFlags> = polled.iter().map(|polled| polled.revents().unwrap_or(PollFlags::empty())).collect();
+        let flags: Vec<PollFlags> = polled
+            .iter()
+            .map(|polled| polled.revents().unwrap_or(PollFlags::empty()))
+            .collect();
         let sources = sources.into_iter().map(|(source, _, _)| source);
         sources.zip(flags).filter(|(_, flags)| !flags.is_empty()).collect()
     }
@@ -166,14 +178,23 @@ impl Supervisor {
                 }
             }
             Source::ExecControl(number) => {
-                if let Some(Peer { role: Role::Executing(exec), .. }) = self.peers.get_mut(&number) {
+                if let Some(Peer {
+                    role: Role::Executing(exec),
+                    ..
+                }) = self.peers.get_mut(&number)
+                {
                     exec.launch.hear();
                 }
             }
             // Settling writes.
             Source::ExecInput => {}
             Source::ExecOutput(number, stream) => {
-                if let Some(Peer { role: Role::Executing(exec), outbox, .. }) = self.peers.get_mut(&number) {
+                if let Some(Peer {
+                    role: Role::Executing(exec),
+                    outbox,
+                    ..
+                }) = self.peers.get_mut(&number)
+                {
                     exec.read_output(stream, outbox);
                 }
             }
@@ -206,7 +227,9 @@ impl Supervisor {
     /// Asks every child that has ended how it did.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            let Ok(pid) = u32::try_from(pid.as_raw_nonzero().get()) else { continue };
+            let Ok(pid) = u32::try_from(pid.as_raw_nonzero().get()) else {
+                continue;
+            };
             let ended = match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => Ended::Code(code),
                 (None, Some(signal)) => Ended::Signal(signal),
@@ -234,7 +257,9 @@ impl Supervisor {
             }
         }
         for peer in self.peers.values_mut() {
-            let Role::Executing(exec) = &mut peer.role else { continue };
+            let Role::Executing(exec) = &mut peer.role else {
+                continue;
+            };
             if exec.launch.is_outer(pid) {
                 exec.launch.hear();
                 exec.launch.outer_reaped();
@@ -263,7 +288,9 @@ impl Supervisor {
         let keys: Vec<Key> = self.containers.keys().cloned().collect();
         for key in keys {
             let alone = self.containers.len() == 1;
-            let Some(container) = self.containers.get_mut(&key) else { continue };
+            let Some(container) = self.containers.get_mut(&key) else {
+                continue;
+            };
             match container.settle(now, alone) {
                 Settled::Same => {}
                 Settled::Runs(phase) => {
@@ -304,14 +331,20 @@ impl Supervisor {
     /// Stops one container: `None` if there is no such container alive.
     pub(super) fn stop(&mut self, key: &Key, signal: i32, grace: Duration) -> Option<()> {
         let container = self.containers.get_mut(key)?;
-        container.stop(signal, Instant::now() + grace);
+        container.stop(signal, grace);
         let asked_at = Timestamp::now();
         let kill_at = asked_at.checked_add(grace).unwrap_or(Timestamp::MAX);
         let _ = self.record.change(|state| {
             if let Some(attempt) = attempt_mut(state, key) {
                 match &mut attempt.stopping {
                     Some(stopping) => stopping.kill_at = stopping.kill_at.min(kill_at),
-                    none => *none = Some(Stopping { signal, asked_at, kill_at }),
+                    none => {
+                        *none = Some(Stopping {
+                            signal,
+                            asked_at,
+                            kill_at,
+                        })
+                    }
                 }
             }
         });
@@ -361,7 +394,11 @@ impl Supervisor {
         self.check_at = now + CHECK_PAUSE;
         self.record.catch_up();
         if !self.ending && rustix::fs::fstat(&self.handle).is_ok_and(|stat| stat.st_nlink == 0) {
-            eprintln!("{} {} is gone: its pod is stopped", Timestamp::now(), self.folder.display());
+            eprintln!(
+                "{} {} is gone: its pod is stopped",
+                Timestamp::now(),
+                self.folder.display()
+            );
             self.kill_all();
         }
     }

@@ -32,7 +32,8 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
 /// Maps one id each into the user namespace that this process has just made.
 pub(super) fn map(uid_inside: u32, uid_outside: u32, gid_inside: u32, gid_outside: u32) -> Result<(), Failure> {
     let write = |file: &str, text: String| {
-        fs::write(format!("/proc/self/{file}"), text).map_err(Failure::of(format_args!("cannot write /proc/self/{file}")))
+        fs::write(format!("/proc/self/{file}"), text)
+            .map_err(Failure::of(format_args!("cannot write /proc/self/{file}")))
     };
     // Without this a group could be shed that forbids something.
     write("setgroups", "deny".to_owned())?;

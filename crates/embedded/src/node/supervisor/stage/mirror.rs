@@ -47,11 +47,21 @@ pub(super) fn folder_for(base: &OwnedFd, wanted: &Path, given: &[PathBuf]) -> Re
 pub(super) fn mirror(base: &Path, new: &Path, folder: &Path, replaced: &Replaced) -> Result<OwnedFd, Failure> {
     let (from, to) = (base.join(folder), new.join(folder));
     let mode = fs::metadata(&from).map_or(0o755, |metadata| metadata.permissions().mode() & 0o7777);
-    mount_new("tmpfs", &to, MsFlags::MS_NOSUID | MsFlags::MS_NODEV, &format!("mode={mode:o}"))?;
+    mount_new(
+        "tmpfs",
+        &to,
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+        &format!("mode={mode:o}"),
+    )?;
     let entries = match fs::read_dir(&from) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return open_source(&to),
-        Err(error) => return Err(Failure(format!("cannot make anything in /{}: {error}", folder.display()))),
+        Err(error) => {
+            return Err(Failure(format!(
+                "cannot make anything in /{}: {error}",
+                folder.display()
+            )));
+        }
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
@@ -63,7 +73,9 @@ pub(super) fn mirror(base: &Path, new: &Path, folder: &Path, replaced: &Replaced
 }
 
 fn take_over(from: &Path, to: &Path) -> Result<(), Failure> {
-    let Ok(metadata) = fs::symlink_metadata(from) else { return Ok(()) };
+    let Ok(metadata) = fs::symlink_metadata(from) else {
+        return Ok(());
+    };
     if metadata.is_symlink() {
         let link = fs::read_link(from).map_err(Failure::of(format_args!("cannot read the link {}", from.display())))?;
         return std::os::unix::fs::symlink(link, to).map_err(Failure::of(format_args!("cannot make {}", to.display())));
@@ -80,7 +92,11 @@ fn take_over(from: &Path, to: &Path) -> Result<(), Failure> {
 pub(super) fn names_in(folder: &Path) -> Result<Vec<OsString>, Failure> {
     let entries =
         fs::read_dir(folder).map_err(Failure::of(format_args!("cannot read the folder {}", folder.display())))?;
-    Ok(entries.flatten().map(|entry| entry.file_name()).filter(|name| !is_hidden(name)).collect())
+    Ok(entries
+        .flatten()
+        .map(|entry| entry.file_name())
+        .filter(|name| !is_hidden(name))
+        .collect())
 }
 
 /// Names that an atomic writer uses while it writes.

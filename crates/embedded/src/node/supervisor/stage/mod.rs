@@ -63,7 +63,9 @@ pub(super) fn command(stage: &str, control: OwnedFd) -> Command {
 
 pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let stage = args.next().unwrap_or_default();
-    let Ok(control) = control::of_this_stage() else { return ExitCode::FAILURE };
+    let Ok(control) = control::of_this_stage() else {
+        return ExitCode::FAILURE;
+    };
     let outcome = match stage.to_str() {
         Some(SPLIT_ROOT) => split(&control, false),
         Some(SPLIT_USER) => split(&control, true),
@@ -106,8 +108,13 @@ fn join(control: &UnixStream) -> Result<(), Failure> {
 }
 
 fn start_run(control: &UnixStream) -> Result<(), Failure> {
-    let line = control.as_fd().try_clone_to_owned().map_err(Failure::of("cannot hand on the control line"))?;
-    let child = command(RUN, line).spawn().map_err(Failure::of("cannot start the last stage"))?;
+    let line = control
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(Failure::of("cannot hand on the control line"))?;
+    let child = command(RUN, line)
+        .spawn()
+        .map_err(Failure::of("cannot start the last stage"))?;
     Report::Child { pid: child.id() }
         .send(control, None)
         .map_err(Failure::of("cannot say the last stage's number"))
@@ -122,7 +129,11 @@ fn run(control: &UnixStream) -> Result<(), Failure> {
         .next()
         .ok_or_else(|| Failure("the order came without its file".to_owned()))
         .and_then(|file| Order::from_file(file).map_err(Failure::of("cannot read the order")))?;
-    let standard = if order.tty { None } else { take_standard(&mut descriptors) };
+    let standard = if order.tty {
+        None
+    } else {
+        take_standard(&mut descriptors)
+    };
 
     setsid().map_err(Failure::of("cannot make a session"))?;
     umask(Mode::from_bits_truncate(0o022));
@@ -135,7 +146,10 @@ fn run(control: &UnixStream) -> Result<(), Failure> {
         }
         Place::Beside => {
             let missing = || Failure("the order came without the container's namespaces".to_owned());
-            let (mounts, hostname) = (descriptors.next().ok_or_else(missing)?, descriptors.next().ok_or_else(missing)?);
+            let (mounts, hostname) = (
+                descriptors.next().ok_or_else(missing)?,
+                descriptors.next().ok_or_else(missing)?,
+            );
             joined_user = descriptors.next();
             setns(&mounts, CloneFlags::CLONE_NEWNS).map_err(Failure::of("cannot join the container's files"))?;
             setns(&hostname, CloneFlags::CLONE_NEWUTS).map_err(Failure::of("cannot join the container's host name"))?;
@@ -143,27 +157,38 @@ fn run(control: &UnixStream) -> Result<(), Failure> {
     }
 
     if !order.only_try {
-        Report::Ready.send(control, None).map_err(Failure::of("cannot say that all is prepared"))?;
-        if control::expect(control, GO).map_err(Failure::of("cannot hear when to go"))?.is_none() {
+        Report::Ready
+            .send(control, None)
+            .map_err(Failure::of("cannot say that all is prepared"))?;
+        if control::expect(control, GO)
+            .map_err(Failure::of("cannot hear when to go"))?
+            .is_none()
+        {
             return Ok(());
         }
     }
     ids::become_user(&order, joined_user)?;
     nix::sys::prctl::set_no_new_privs().map_err(Failure::of("cannot set no_new_privs"))?;
     if order.only_try {
-        return Report::Ready.send(control, None).map_err(Failure::of("cannot say that all went well"));
+        return Report::Ready
+            .send(control, None)
+            .map_err(Failure::of("cannot say that all went well"));
     }
     // After the ids: whoever changes those is cleared of it.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(Failure::of("cannot ask to die with the supervisor"))?;
     match standard {
         Some([stdin, stdout, stderr]) => {
-            let given = dup2_stdin(stdin).and_then(|()| dup2_stdout(stdout)).and_then(|()| dup2_stderr(stderr));
+            let given = dup2_stdin(stdin)
+                .and_then(|()| dup2_stdout(stdout))
+                .and_then(|()| dup2_stderr(stderr));
             given.map_err(Failure::of("cannot set stdin, stdout and stderr"))?;
         }
         None => take_terminal(control).map_err(Failure::of("cannot make a terminal"))?,
     }
-    std::env::set_current_dir(&order.workdir)
-        .map_err(Failure::of(format_args!("cannot enter the working directory {}", order.workdir.display())))?;
+    std::env::set_current_dir(&order.workdir).map_err(Failure::of(format_args!(
+        "cannot enter the working directory {}",
+        order.workdir.display()
+    )))?;
     Err(execute(&order))
 }
 
@@ -228,9 +253,10 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// The system's words without Rust's "(os error 2)", in the small letters that runtimes say them in.
 fn plain(error: &io::Error) -> String {
-    error
-        .raw_os_error()
-        .map_or_else(|| error.to_string(), |number| nix::errno::Errno::from_raw(number).desc().to_lowercase())
+    error.raw_os_error().map_or_else(
+        || error.to_string(),
+        |number| nix::errno::Errno::from_raw(number).desc().to_lowercase(),
+    )
 }
 
 /// Whether the ids are all ours to give, because we are root outside any user namespace of ours.

@@ -18,14 +18,23 @@ pub(super) fn by_number(file: &impl AsFd) -> PathBuf {
 
 /// Opens a host path without following a link in its last part.
 pub(super) fn open_source(path: &Path) -> Result<OwnedFd, Failure> {
-    openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
-        .map_err(Failure::of(format_args!("cannot open {}", path.display())))
+    openat(
+        CWD,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        Mode::empty(),
+    )
+    .map_err(Failure::of(format_args!("cannot open {}", path.display())))
 }
 
 /// Opens what is below `folder`, links resolved as if `folder` were the root, so never out of it.
 pub(super) fn open_in(folder: &impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     let relative = path.strip_prefix("/").unwrap_or(path);
-    let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
+    let relative = if relative.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        relative
+    };
     openat2(
         folder,
         relative,
@@ -81,7 +90,12 @@ pub(super) fn find<'a>(root: &impl AsFd, path: &'a Path) -> Result<Found<'a>, Fa
         let (present, missing) = parts.split_at_checked(existing).unwrap_or_default();
         let prefix: PathBuf = present.iter().collect();
         match open_in(root, &prefix) {
-            Ok(deepest) => return Ok(Found { deepest, missing: missing.to_vec() }),
+            Ok(deepest) => {
+                return Ok(Found {
+                    deepest,
+                    missing: missing.to_vec(),
+                });
+            }
             Err(rustix::io::Errno::NOENT) => {}
             Err(error) => return Err(failed(&error.to_string())),
         }
@@ -107,21 +121,40 @@ pub(super) fn make_place(root: &impl AsFd, path: &Path, folder: bool) -> Result<
     if is_folder(&deepest) == folder {
         Ok(deepest)
     } else {
-        let (there, wanted) = if folder { ("a file", "a folder") } else { ("a folder", "a file") };
-        Err(Failure(format!("{} is {there} in the image and {wanted} in the pod", path.display())))
+        let (there, wanted) = if folder {
+            ("a file", "a folder")
+        } else {
+            ("a folder", "a file")
+        };
+        Err(Failure(format!(
+            "{} is {there} in the image and {wanted} in the pod",
+            path.display()
+        )))
     }
 }
 
 /// Binds what `source` shows, with what is mounted in it, to `target`.
 pub(super) fn bind(source: &Path, target: &Path) -> Result<(), Failure> {
-    mount(Some(source), target, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
-        .map_err(Failure::of(format_args!("cannot mount {} at {}", source.display(), target.display())))
+    mount(
+        Some(source),
+        target,
+        None::<&str>,
+        MsFlags::MS_BIND | MsFlags::MS_REC,
+        None::<&str>,
+    )
+    .map_err(Failure::of(format_args!(
+        "cannot mount {} at {}",
+        source.display(),
+        target.display()
+    )))
 }
 
 /// A file system of the kernel's own.
 pub(super) fn mount_new(kind: &str, target: &Path, flags: MsFlags, options: &str) -> Result<(), Failure> {
-    mount(Some(kind), target, Some(kind), flags, Some(options))
-        .map_err(Failure::of(format_args!("cannot mount a {kind} at {}", target.display())))
+    mount(Some(kind), target, Some(kind), flags, Some(options)).map_err(Failure::of(format_args!(
+        "cannot mount a {kind} at {}",
+        target.display()
+    )))
 }
 
 /// Makes one mount more strict. What was strict about it stays so: a user namespace may not take that away.
@@ -133,7 +166,9 @@ pub(super) fn restrict(target: &Path, present: MsFlags, wanted: MsFlags) -> nix:
 /// The flags of the mount that an open file lies on.
 pub(super) fn flags_of(file: &impl AsFd) -> MsFlags {
     use nix::sys::statvfs::{FsFlags, fstatvfs};
-    let Ok(state) = fstatvfs(file) else { return MsFlags::empty() };
+    let Ok(state) = fstatvfs(file) else {
+        return MsFlags::empty();
+    };
     let pairs = [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
@@ -143,7 +178,11 @@ pub(super) fn flags_of(file: &impl AsFd) -> MsFlags {
         (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
         (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
     ];
-    pairs.into_iter().filter(|(is, _)| state.flags().contains(*is)).map(|(_, flag)| flag).collect()
+    pairs
+        .into_iter()
+        .filter(|(is, _)| state.flags().contains(*is))
+        .map(|(_, flag)| flag)
+        .collect()
 }
 
 /// Makes the mount at `top` read-only, and every mount in it.
@@ -189,10 +228,14 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, after)) = rest.split_first() {
-        let digits = after.first_chunk::<3>().filter(|digits| byte == b'\\' && digits.iter().all(u8::is_ascii_digit));
+        let digits = after
+            .first_chunk::<3>()
+            .filter(|digits| byte == b'\\' && digits.iter().all(u8::is_ascii_digit));
         match digits {
             Some(digits) => {
-                let value = digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'));
+                let value = digits
+                    .iter()
+                    .fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'));
                 plain.push(u8::try_from(value).unwrap_or(b'?'));
                 rest = after.get(3..).unwrap_or_default();
             }
@@ -207,7 +250,9 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 /// An empty file to mount over.
 pub(super) fn touch(path: &Path) -> Result<(), Failure> {
-    File::create(path).map(drop).map_err(Failure::of(format_args!("cannot make {}", path.display())))
+    File::create(path)
+        .map(drop)
+        .map_err(Failure::of(format_args!("cannot make {}", path.display())))
 }
 
 /// A folder of our own making.

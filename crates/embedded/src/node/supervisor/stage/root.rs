@@ -32,8 +32,14 @@ const ETC_BEHIND: &str = ".usher-etc";
 
 /// Makes the root and moves into it.
 pub(super) fn enter(root: &RootOrder, order: &Order) -> Result<(), Failure> {
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-        .map_err(Failure::of("cannot keep mounts to ourselves"))?;
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        None::<&str>,
+    )
+    .map_err(Failure::of("cannot keep mounts to ourselves"))?;
     // Opened before anything is mounted: what is mounted must not stand before them.
     let sources = root.mounts.iter().map(open_mount).collect::<Result<Vec<_>, _>>()?;
     let etc = root.etc.as_deref().map(open_source).transpose()?;
@@ -91,7 +97,10 @@ impl Scaffold {
         // Or binding the host's root would bring in this scaffold again.
         mount(None::<&str>, top, None::<&str>, MsFlags::MS_UNBINDABLE, None::<&str>)
             .map_err(Failure::of("cannot keep the scaffold out of the root"))?;
-        let scaffold = Scaffold { base: top.join("base"), new: top.join("new") };
+        let scaffold = Scaffold {
+            base: top.join("base"),
+            new: top.join("new"),
+        };
         make_folder(&scaffold.base)?;
         make_folder(&scaffold.new)?;
         bind(image, &scaffold.base)?;
@@ -223,7 +232,11 @@ impl Scaffold {
 }
 
 fn temporary_flags(root: &RootOrder) -> MsFlags {
-    let read_only = if root.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
+    let read_only = if root.read_only {
+        MsFlags::MS_RDONLY
+    } else {
+        MsFlags::empty()
+    };
     MsFlags::MS_NOSUID | MsFlags::MS_NODEV | read_only
 }
 
@@ -240,15 +253,24 @@ fn mount_volume(new: &OwnedFd, mount: &Mount, source: &OwnedFd) -> Result<(), Fa
     let place = make_place(new, &mount.target, is_folder(source))?;
     bind(&by_number(source), &by_number(&place))?;
     // Opened again: now this is what was mounted there, no longer what it covers.
-    let mounted = open_in(new, &mount.target)
-        .map_err(Failure::of(format_args!("cannot open the mount at {}", mount.target.display())))?;
-    let read_only = if mount.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
+    let mounted = open_in(new, &mount.target).map_err(Failure::of(format_args!(
+        "cannot open the mount at {}",
+        mount.target.display()
+    )))?;
+    let read_only = if mount.read_only {
+        MsFlags::MS_RDONLY
+    } else {
+        MsFlags::empty()
+    };
     restrict(
         &by_number(&mounted),
         flags_of(&mounted),
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV | read_only,
     )
-    .map_err(Failure::of(format_args!("cannot restrict the mount at {}", mount.target.display())))?;
+    .map_err(Failure::of(format_args!(
+        "cannot restrict the mount at {}",
+        mount.target.display()
+    )))?;
     if mount.read_only {
         read_only_below(&super::mounting::path_of(&mounted)?)?;
     }
@@ -271,7 +293,10 @@ fn make_workdir(new: &OwnedFd, order: &Order) -> Result<(), Failure> {
             Some(gid),
             rustix::fs::AtFlags::empty(),
         )
-        .map_err(Failure::of(format_args!("cannot give away {}", order.workdir.display())))?;
+        .map_err(Failure::of(format_args!(
+            "cannot give away {}",
+            order.workdir.display()
+        )))?;
     }
     Ok(())
 }
