@@ -75,6 +75,18 @@ pub fn identity(pod: &Pod, container: &Container, image: &Image) -> Result<Ident
     Ok(Identity { uid, gid, groups })
 }
 
+/// The folder of a container's user, for programs that keep something there. Nobody in particular is root, as in the
+/// reference.
+pub(super) fn home(image: &Image, identity: &Identity) -> String {
+    let uid = identity.uid.unwrap_or(0).to_string();
+    read(&Passwd::of(image).users)
+        .into_iter()
+        .find(|parts| parts.get(2) == Some(&uid))
+        .and_then(|parts| parts.get(5).cloned())
+        .filter(|home| !home.is_empty())
+        .unwrap_or_else(|| "/".to_owned())
+}
+
 /// Ids are 32 bits to the kernel; the API allows no more, and less than none is nobody.
 fn id(number: i64, field: &str) -> Result<u32, ConfigError> {
     u32::try_from(number)

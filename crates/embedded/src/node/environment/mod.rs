@@ -6,8 +6,10 @@
 //! anything: the same values in give the same values out.
 //!
 //! - [`variables`]: envFrom, env, valueFrom, service links. `expansion`: `$(VAR)`. `fields`: what fieldRef and
-//!   resourceFieldRef name. `identity`: uid, gid and groups. `references`: the objects a pod names.
+//!   resourceFieldRef name. `env_file`: fileKeyRef. `identity`: uid, gid
+//!   and groups. `references`: the objects a pod names.
 
+mod env_file;
 mod expansion;
 mod fields;
 mod identity;
@@ -125,7 +127,7 @@ pub enum ConfigError {
         container: String,
         file: PathBuf,
     },
-    /// A subPath, an fileKeyRef or another text that says all by itself.
+    /// A subPath, a fileKeyRef or another text that says all by itself.
     #[error("{0}")]
     Other(String),
 }
@@ -165,6 +167,8 @@ pub fn process(
     env.insert("PATH".to_owned(), path);
     env.insert("HOSTNAME".to_owned(), hostname(pod, facts));
     env.extend(own);
+    env.entry("HOME".to_owned())
+        .or_insert_with(|| identity::home(image, &identity));
     let workdir = container
         .working_dir
         .clone()

@@ -16,15 +16,16 @@ pub(super) fn variables(pod: &Pod, services: &[Service]) -> BTreeMap<String, Str
         (namespace, service.metadata.name.clone().unwrap_or_default())
     };
     let is_api = |service: &&Service| place(service) == (API.0.to_owned(), API.1.to_owned());
+    let own: Vec<&Service> = services
+        .iter()
+        .filter(|service| links && place(service).0 == namespace && has_address(service))
+        .collect();
+    // A Service of the pod's namespace takes the place of the API's if it has its name.
+    let hidden = own.iter().any(|service| place(service).1 == API.1);
+    let api = services.iter().filter(is_api).filter(|_| !hidden);
     let mut variables = BTreeMap::new();
-    // A Service of the pod's namespace goes over the API's if it has its name.
-    for service in services.iter().filter(is_api) {
+    for service in api.chain(own.iter().copied()) {
         tell(service, &mut variables);
-    }
-    if links {
-        for service in services.iter().filter(|service| place(service).0 == namespace) {
-            tell(service, &mut variables);
-        }
     }
     variables
 }
@@ -33,10 +34,9 @@ fn tell(service: &Service, variables: &mut BTreeMap<String, String>) {
     let Some(spec) = &service.spec else { return };
     let address = spec.cluster_ip.as_deref().unwrap_or_default();
     let ports = spec.ports.as_deref().unwrap_or_default();
-    let Some(first) = ports.first() else { return };
-    if address.is_empty() || address == "None" {
+    let Some(first) = ports.first().filter(|_| has_address(service)) else {
         return;
-    }
+    };
     let name = in_capitals(service.metadata.name.as_deref().unwrap_or_default());
     let mut set = |suffix: String, value: String| variables.insert(format!("{name}_{suffix}"), value);
     set("SERVICE_HOST".to_owned(), address.to_owned());
@@ -67,6 +67,11 @@ fn tell(service: &Service, variables: &mut BTreeMap<String, String>) {
         set(format!("{link}_PORT"), number.to_string());
         set(format!("{link}_ADDR"), address.to_owned());
     }
+}
+
+fn has_address(service: &Service) -> bool {
+    let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
+    address.is_some_and(|address| !address.is_empty() && address != "None")
 }
 
 fn in_capitals(name: &str) -> String {

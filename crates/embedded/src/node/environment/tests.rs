@@ -181,6 +181,17 @@ fn n6_service_links_tell_of_the_namespace_and_the_api_is_always_told_of() {
         ("SHOP_DB_PORT_53_UDP_ADDR", "127.70.224.9"),
     ]));
     assert_eq!(found(None), all);
+    let mut hidden = objects();
+    let service = json!({"metadata": {"name": "kubernetes", "namespace": "shop"},
+        "spec": {"clusterIP": "127.70.224.8", "ports": [{"port": 1}]}});
+    hidden.services.insert(0, serde_json::from_value(service).unwrap());
+    let pod = pod(json!({"containers": []}));
+    let found = variables(&pod, &container(json!({})), &facts(), &hidden).unwrap();
+    assert_eq!(found["KUBERNETES_SERVICE_HOST"], "127.70.224.8");
+    assert!(
+        !found.contains_key("KUBERNETES_PORT_6443_TCP"),
+        "the other one is hidden whole"
+    );
 }
 
 #[test]
@@ -233,7 +244,7 @@ fn n6_the_images_variables_come_under_the_pods_and_its_programs_first_on_the_pat
     let image = Image {
         bin: Some("/opt/v/bin".into()),
         entrypoint: vec!["server".to_owned()],
-        env: map([("LANG", "C"), ("MODE", "image")]),
+        env: map([("LANG", "C"), ("MODE", "image"), ("HOME", "/h")]),
         workdir: Some("/data".to_owned()),
         ..Image::default()
     };
@@ -244,6 +255,7 @@ fn n6_the_images_variables_come_under_the_pods_and_its_programs_first_on_the_pat
         ("LANG", "C"),
         ("MODE", "pod"),
         ("HOSTNAME", "me"),
+        ("HOME", "/h"),
         (
             "PATH",
             "/opt/v/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -339,7 +351,7 @@ fn n4_an_images_user_by_name_is_found_in_its_own_root() {
     std::fs::create_dir(root.path().join("etc")).unwrap();
     std::fs::write(
         root.path().join("etc/passwd"),
-        "root:x:0:0::/:/bin/sh\napp:x:71:72::/:/bin/sh\n",
+        "root:x:0:0::/:/bin/sh\napp:x:71:72::/home/app:/bin/sh\n",
     )
     .unwrap();
     std::fs::write(
@@ -375,34 +387,33 @@ fn n4_an_images_user_by_name_is_found_in_its_own_root() {
 fn n6_a_variable_can_come_from_a_file_that_an_init_container_wrote() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("out")).unwrap();
-    std::fs::write(folder.path().join("out/app.env"), "# note\nA=1\nB = 'two words'\n").unwrap();
-    std::os::unix::fs::symlink("/etc/passwd", folder.path().join("out/link")).unwrap();
+    std::fs::write(folder.path().join("out/app.env"), "A='1'\nB='two words'\n").unwrap();
+    std::fs::write(folder.path().join("outside"), "A='secret'\n").unwrap();
+    std::os::unix::fs::symlink("../outside", folder.path().join("out/link")).unwrap();
     let facts = Facts {
         volumes: folder.path().to_owned(),
         ..facts()
     };
-    let from = |path: &str, key: &str, optional: bool| {
+    let pod = pod(json!({"containers": [], "enableServiceLinks": false, "volumes": [{"name": "out", "emptyDir": {}}]}));
+    let from = |volume: &str, path: &str, key: &str, optional: bool| {
         let own = container(json!({"env": [{"name": "X", "valueFrom": {"fileKeyRef":
-            {"volumeName": "out", "path": path, "key": key, "optional": optional}}}]}));
-        variables(
-            &pod(json!({"containers": [], "enableServiceLinks": false})),
-            &own,
-            &facts,
-            &Gathered::default(),
-        )
+            {"volumeName": volume, "path": path, "key": key, "optional": optional}}}]}));
+        variables(&pod, &own, &facts, &Gathered::default()).map_err(|why| why.to_string())
     };
-    assert_eq!(from("app.env", "B", false).unwrap()["X"], "two words");
-    assert_eq!(from("app.env", "Z", true).unwrap(), map([]));
+    assert_eq!(from("out", "app.env", "B", false).unwrap()["X"], "two words");
+    assert_eq!(from("out", "app.env", "Z", true).unwrap(), map([]));
     assert_eq!(
-        from("app.env", "Z", false).unwrap_err().to_string(),
-        "couldn't find key Z in file app.env of volume out: the file has no such line"
+        from("out", "app.env", "Z", false).unwrap_err(),
+        format!(
+            "environment variable key \"Z\" not found in file {:?}",
+            folder.path().join("out/app.env")
+        )
     );
-    assert!(from("none", "Z", false).is_err());
-    assert!(
-        from("link", "root", false)
-            .unwrap_err()
-            .to_string()
-            .contains("an init container has to write that file")
+    assert_eq!(from("out", "none", "A", true).unwrap_err(), "couldn't parse env file");
+    assert_eq!(from("out", "link", "A", false).unwrap_err(), "couldn't parse env file");
+    assert_eq!(
+        from("other", "app.env", "A", false).unwrap_err(),
+        "cannot find the volume \"other\" referenced by FileKeyRef"
     );
 }
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvFromSource, EnvVarSource, FileKeySelector, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvFromSource, EnvVarSource, Pod, Secret};
 
-use super::{ConfigError, Facts, Objects, expansion, fields, services};
+use super::{ConfigError, Facts, Objects, env_file, expansion, fields, services};
 
 /// What the pod says of a container's variables; the image's come under these.
 ///
@@ -119,7 +119,7 @@ impl Sources<'_> {
             return self.or_missing(value, "Secret", &source.name, &source.key, source.optional);
         }
         if let Some(source) = &from.file_key_ref {
-            return self.in_file(source);
+            return env_file::value(self.pod, &self.facts.volumes, source);
         }
         Ok(Some(String::new()))
     }
@@ -142,48 +142,4 @@ impl Sources<'_> {
             key: key.to_owned(),
         })
     }
-
-    /// A variable from a file `KEY=VALUE` that an init container wrote to a volume.
-    fn in_file(&self, source: &FileKeySelector) -> Result<Option<String>, ConfigError> {
-        let wrong = |what: String| {
-            ConfigError::Other(format!(
-                "couldn't find key {} in file {} of volume {}: {what}",
-                source.key, source.path, source.volume_name
-            ))
-        };
-        let volume = self.facts.volumes.join(&source.volume_name);
-        let inside = volume
-            .join(&source.path)
-            .canonicalize()
-            .ok()
-            .filter(|file| volume.canonicalize().is_ok_and(|volume| file.starts_with(volume)));
-        let written = inside.and_then(|file| std::fs::read_to_string(file).ok());
-        let optional = source.optional == Some(true);
-        let Some(written) = written else {
-            return if optional {
-                Ok(None)
-            } else {
-                Err(wrong("an init container has to write that file".to_owned()))
-            };
-        };
-        let value = written
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.starts_with('#'))
-            .filter_map(|line| line.split_once('='))
-            .filter(|(key, _)| key.trim() == source.key)
-            .map(|(_, value)| unquoted(value.trim()).to_owned())
-            .last();
-        match value {
-            None if !optional => Err(wrong("the file has no such line".to_owned())),
-            found => Ok(found),
-        }
-    }
-}
-
-fn unquoted(value: &str) -> &str {
-    ['\'', '"']
-        .into_iter()
-        .find_map(|sign| value.strip_prefix(sign)?.strip_suffix(sign))
-        .unwrap_or(value)
 }

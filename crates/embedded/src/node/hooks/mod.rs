@@ -87,10 +87,12 @@ where
         };
         return match exec(command).await {
             Ok(done) if done.code == 0 => Ok(()),
-            Ok(done) => Err(failure(
-                &format!("command '{told}' exited with {}: ", done.code),
-                &done.output,
-            )),
+            // The reference repeats what the command said of its failure.
+            Ok(done) => {
+                let said = String::from_utf8_lossy(&done.output);
+                let why = format!("command '{told}' exited with {}: {said}", done.code);
+                Err(failure(&why, &done.output))
+            }
             Err(why) => Err(failure(&why, &[])),
         };
     }

@@ -38,7 +38,7 @@ async fn n8_a_command_that_fails_is_told_with_its_code_and_output() {
     assert_eq!(
         ran(hook, 3, "no \"luck\"\n").await.unwrap_err(),
         "Exec lifecycle hook ([sh -c exit 3]) for Container \"c\" in Pod \"web-0_shop(u-1)\" failed - error: command 'sh \
-         -c exit 3' exited with 3: , message: \"no \\\"luck\\\"\\n\""
+         -c exit 3' exited with 3: no \"luck\"\n, message: \"no \\\"luck\\\"\\n\""
     );
 }
 

@@ -238,7 +238,7 @@ impl Source {
                     self.entries = entries;
                     self.error = None;
                 }
-                Err(error) => self.error = Some(error),
+                Err(error) => self.error = Some(*error),
             },
             Err(why) => self.error = Some(TableError::unreadable(&self.path, &why)),
         }

@@ -84,24 +84,27 @@ pub(super) struct Entry {
     root: Option<String>,
 }
 
+/// An entry's fields, each with its place in the text.
+type Fields = BTreeMap<String, Spanned<Value>>;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     #[serde(default)]
-    images: Option<Vec<Spanned<BTreeMap<String, Spanned<Value>>>>>,
+    images: Option<Vec<Spanned<Fields>>>,
 }
 
-pub(super) fn read(file: &Path, text: &str) -> Result<Vec<Entry>, TableError> {
+pub(super) fn read(file: &Path, text: &str) -> Result<Vec<Entry>, Box<TableError>> {
     let written: Option<Written> = serde_saphyr::from_str(text).map_err(|why| {
         let told = why.without_snippet().to_string();
-        TableError {
+        Box::new(TableError {
             file: file.to_owned(),
             line: why.location().map(|place| place.line()),
             entry: None,
             field: None,
             problem: told.lines().next().unwrap_or_default().trim_end_matches(':').to_owned(),
-            fix: format!("write a list `images:` of entries with the fields {FIELDS}"),
-        }
+            fix: format!("write a list `images:` of entries with the fields {FIELDS}, texts with {{tag}} in quotes"),
+        })
     })?;
     let entries = written.and_then(|written| written.images).unwrap_or_default();
     entries
@@ -111,13 +114,15 @@ pub(super) fn read(file: &Path, text: &str) -> Result<Vec<Entry>, TableError> {
             let line = entry.referenced.line();
             let pattern = entry.value.get("match").and_then(|field| field.value.as_str());
             let pattern = pattern.map(str::to_owned);
-            read_entry(line, entry.value).map_err(|wrong| TableError {
-                file: file.to_owned(),
-                line: Some(wrong.line),
-                entry: Some((at + 1, pattern)),
-                field: Some(wrong.field),
-                problem: wrong.problem,
-                fix: wrong.fix,
+            read_entry(line, entry.value).map_err(|wrong| {
+                Box::new(TableError {
+                    file: file.to_owned(),
+                    line: Some(wrong.line),
+                    entry: Some((at + 1, pattern)),
+                    field: Some(wrong.field),
+                    problem: wrong.problem,
+                    fix: wrong.fix,
+                })
             })
         })
         .collect()
@@ -130,7 +135,7 @@ struct Wrong {
     fix: String,
 }
 
-fn read_entry(line: u64, fields: BTreeMap<String, Spanned<Value>>) -> Result<Entry, Wrong> {
+fn read_entry(line: u64, fields: Fields) -> Result<Entry, Wrong> {
     let mut entry = Entry {
         line,
         pattern: String::new(),

@@ -15,12 +15,12 @@ impl Desk {
         self.folder.path().join(name)
     }
 
-    /// Writes a table; `@` stands for the desk's folder.
+    /// Writes a table; `%` stands for the desk's folder.
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         // Replaced as editors do it, so that two texts of one size and one second differ.
         let fresh = self.path("fresh");
-        std::fs::write(&fresh, text.replace('@', &self.folder.path().display().to_string())).unwrap();
+        std::fs::write(&fresh, text.replace('%', &self.folder.path().display().to_string())).unwrap();
         std::fs::rename(&fresh, &path).unwrap();
         path
     }
@@ -35,7 +35,7 @@ impl Desk {
 const TABLE: &str = r#"
 images:
 - match: "valkey/valkey:*"
-  bin: ["@/opt/valkey/{tag}/bin", "@/usr/bin"]
+  bin: ["%/opt/valkey/{tag}/bin", "%/usr/bin"]
   entrypoint: [sh, -c, 'exec valkey-server "$@" $VALKEY_EXTRA_FLAGS', sh]
   cmd: []
   env: {LANG: C.UTF-8, PORT: 6379, ETC: "/opt/{tag}/etc"}
@@ -43,10 +43,10 @@ images:
   workdir: /data
   stopSignal: SIGINT
 - match: "registry.local/worker:*"
-  root: "@/srv/worker-{tag}"
+  root: "%/srv/worker-{tag}"
   user: "app:staff"
 - match: "*:1"
-  bin: "@/nowhere"
+  bin: "%/nowhere"
 - match: "plain"
 "#;
 
@@ -181,7 +181,7 @@ fn a_malformed_table_is_told_with_file_line_entry_field_and_fix() {
              folders, in which {tag} stands for the image's tag",
         ),
         (
-            "images:\n- match: b\n  bin: [/opt/{version}]\n",
+            "images:\n- match: b\n  bin: ['/opt/{version}']\n",
             "line 3, entry 1 (match \"b\"), field bin: has {version} in \"/opt/{version}\", which stands for nothing: write \
              a list of absolute folders, in which {tag} stands for the image's tag",
         ),
@@ -229,7 +229,7 @@ fn a_text_that_is_no_table_is_told_with_its_line() {
         ("images:\n- match: a\n  b", 3),
         ("images:\n- a\n", 2),
         ("entries: []\n", 1),
-        ("a: [\n", 2),
+        ("images:\n- match: a\n  bin: [/opt/{tag}]\n", 3),
     ] {
         let path = desk.write("images.yaml", text);
         let errors = Images::new(vec![path]).errors();

@@ -72,12 +72,9 @@ pub(super) fn check(path: &Path, wanted: &str) -> Result<(), String> {
             .map(drop)
             .map_err(|why| cannot("make", path, &why)),
         "FileOrCreate" | "File" => is(FileType::is_file, "a file"),
-        "Socket" => is(FileTypeExt::is_socket, "a socket"),
+        "Socket" => is(FileTypeExt::is_socket, "a socket file"),
         "CharDevice" => is(FileTypeExt::is_char_device, "a character device"),
         "BlockDevice" => is(FileTypeExt::is_block_device, "a block device"),
-        other => Err(format!(
-            "hostPath type {other:?} is not known: use Directory, DirectoryOrCreate, File, FileOrCreate, Socket, \
-             CharDevice or BlockDevice"
-        )),
+        other => Err(format!("{other} is an invalid volume type")),
     }
 }

@@ -31,6 +31,8 @@ pub use host_path::HostPaths;
 pub use rewrite::Rewriter;
 pub use tokens::{TokenKeeper, TokenRequest};
 
+use sub_path::Part;
+
 /// One pod and all that its volumes are made of. Cheap to make for each call.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
@@ -70,6 +72,9 @@ pub struct Mount {
     pub volume: String,
     /// A folder or a file of the host, without symbolic links.
     pub source: PathBuf,
+    /// The folder that `source` is or is in, and that it must not leave: whoever mounts it later looks below this one
+    /// again, since a container may have put a link in meanwhile.
+    pub within: PathBuf,
     /// The container's path.
     pub target: String,
     pub read_only: bool,
@@ -118,8 +123,8 @@ pub fn refresh(setting: &Setting<'_>) -> Refreshed {
     refreshed
 }
 
-/// What a container mounts, in the order of its volumeMounts. Call it once for each attempt: a subPath of a config
-/// volume is copied here, and stays as it is until the next attempt.
+/// What a container is to mount, in the order of its volumeMounts. Call it once for each attempt: a subPath that is not
+/// there is made, and one of a config volume is copied, to stay as it is until the next attempt.
 ///
 /// # Errors
 /// What the agent reports as `CreateContainerConfigError`.
@@ -128,6 +133,34 @@ pub fn mounts(
     container: &Container,
     env: &BTreeMap<String, String>,
 ) -> Result<Vec<Mount>, ConfigError> {
+    each_mount(setting, container, env, Purpose::Start)
+}
+
+/// What a running container has mounted: as [`mounts`] said at its start. Makes and copies nothing.
+///
+/// # Errors
+/// As [`mounts`], and if a part of a volume is gone.
+pub fn mounted(
+    setting: &Setting<'_>,
+    container: &Container,
+    env: &BTreeMap<String, String>,
+) -> Result<Vec<Mount>, ConfigError> {
+    each_mount(setting, container, env, Purpose::Look)
+}
+
+/// Why mounts are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Start,
+    Look,
+}
+
+fn each_mount(
+    setting: &Setting<'_>,
+    container: &Container,
+    env: &BTreeMap<String, String>,
+    purpose: Purpose,
+) -> Result<Vec<Mount>, ConfigError> {
     if let Some(device) = container.volume_devices.iter().flatten().next() {
         return Err(ConfigError::Other(format!(
             "volumeDevices of container {:?} names {:?}, and this node has no block devices: mount the volume with \
@@ -135,30 +168,34 @@ pub fn mounts(
             container.name, device.name
         )));
     }
-    container
-        .volume_mounts
-        .iter()
-        .flatten()
-        .enumerate()
-        .map(|(at, mount)| {
-            let volume = volumes(setting.pod)
-                .find(|volume| volume.name == mount.name)
-                .ok_or_else(|| {
-                    ConfigError::Other(format!(
-                        "volumeMounts[{at}].name of container {:?} is {:?}, which is no volume of the pod",
-                        container.name, mount.name
-                    ))
-                })?;
-            let whole = folder_of(setting, volume).map_err(ConfigError::Other)?;
-            let source = sub_path::source(setting, container, at, mount, &whole, env, is_config(volume))?;
-            Ok(Mount {
-                volume: volume.name.clone(),
-                source,
-                target: mount.mount_path.clone(),
-                read_only: mount.read_only == Some(true) || is_read_only(volume),
-            })
-        })
-        .collect()
+    let mut mounts = Vec::new();
+    for (at, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        let volume = volumes(setting.pod)
+            .find(|volume| volume.name == mount.name)
+            .ok_or_else(|| {
+                ConfigError::Other(format!(
+                    "cannot find volume {:?} to mount into container {:?}",
+                    mount.name, container.name
+                ))
+            })?;
+        let part = Part {
+            container,
+            mount,
+            env,
+            purpose,
+            copy: is_config(volume).then(|| sub_path::copy_folder(setting.facts, container, at)),
+        };
+        let whole = folder_of(setting, volume).map_err(ConfigError::Other)?;
+        let found = part.find(&whole)?;
+        mounts.push(Mount {
+            volume: volume.name.clone(),
+            source: found.source,
+            within: found.within,
+            target: format!("/{}", mount.mount_path.trim_start_matches('/')),
+            read_only: mount.read_only == Some(true) || is_read_only(volume),
+        });
+    }
+    Ok(mounts)
 }
 
 fn volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {

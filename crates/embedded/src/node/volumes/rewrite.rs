@@ -132,6 +132,7 @@ mod tests {
         Mount {
             volume: volume.to_owned(),
             source: source.into(),
+            within: source.into(),
             target: target.to_owned(),
             read_only: false,
         }

@@ -11,55 +11,89 @@ use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
-use super::Setting;
-use crate::node::environment::{ConfigError, expand_or_missing};
+use super::Purpose;
+use crate::node::environment::{ConfigError, Facts, expand_or_missing};
 
 /// Below the pod's volumes; no volume's name begins with a dot.
 const COPIES: &str = ".subpaths";
 
-pub(super) fn source(
-    setting: &Setting<'_>,
-    container: &Container,
-    at: usize,
-    mount: &VolumeMount,
-    whole: &Path,
-    env: &BTreeMap<String, String>,
-    config: bool,
-) -> Result<PathBuf, ConfigError> {
-    let cannot = |verb: &str| {
+/// Where a container's copy of a part of a config volume lies.
+pub(super) fn copy_folder(facts: &Facts, container: &Container, at: usize) -> PathBuf {
+    facts.volumes.join(COPIES).join(&container.name).join(at.to_string())
+}
+
+/// What is looked for in a volume.
+pub(super) struct Part<'a> {
+    pub(super) container: &'a Container,
+    pub(super) mount: &'a VolumeMount,
+    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) purpose: Purpose,
+    /// Of config volumes: where a part of it is copied to, so that it does not change.
+    pub(super) copy: Option<PathBuf>,
+}
+
+pub(super) struct Found {
+    pub(super) source: PathBuf,
+    pub(super) within: PathBuf,
+}
+
+impl Part<'_> {
+    pub(super) fn find(&self, whole: &Path) -> Result<Found, ConfigError> {
+        let volume = whole.canonicalize().map_err(|why| {
+            ConfigError::Other(format!(
+                "the folder {} of volume {:?} is not there: {why}",
+                whole.display(),
+                self.mount.name
+            ))
+        })?;
+        let Some(wanted) = wanted(self.mount, self.env)? else {
+            return Ok(Found {
+                source: volume.clone(),
+                within: volume,
+            });
+        };
+        let within = match (&self.copy, self.purpose) {
+            (None, _) => volume,
+            (Some(copy), Purpose::Look) => copy.clone(),
+            (Some(copy), Purpose::Start) => {
+                let part = self.below(&volume, &wanted)?;
+                let copied = copy_anew(&part, copy, &wanted);
+                copied.map_err(|_| self.cannot("prepare subPath"))?;
+                copy.clone()
+            }
+        };
+        let wanted = match (&self.copy, wanted.file_name()) {
+            (Some(_), Some(name)) => PathBuf::from(name),
+            _ => wanted,
+        };
+        Ok(Found {
+            source: self.below(&within, &wanted)?,
+            within: within.canonicalize().map_err(|_| self.cannot("prepare subPath"))?,
+        })
+    }
+
+    /// The path without links, if it does not lead out of the folder; made if it is not there and a start needs it.
+    fn below(&self, folder: &Path, wanted: &Path) -> Result<PathBuf, ConfigError> {
+        let folder = folder.canonicalize().map_err(|_| self.cannot("prepare subPath"))?;
+        let found = match (folder.join(wanted).canonicalize(), self.purpose) {
+            (Ok(found), _) => found,
+            (Err(_), Purpose::Look) => return Err(self.cannot("prepare subPath")),
+            (Err(_), Purpose::Start) => make(&folder, wanted).map_err(|_| self.cannot("create subPath directory"))?,
+        };
+        if found.starts_with(&folder) {
+            Ok(found)
+        } else {
+            Err(self.cannot("prepare subPath"))
+        }
+    }
+
+    /// Without a reason, as in the reference: it could tell of the host's files.
+    fn cannot(&self, verb: &str) -> ConfigError {
         ConfigError::Other(format!(
             "failed to {verb} for volumeMount {:?} of container {:?}",
-            mount.name, container.name
+            self.mount.name, self.container.name
         ))
-    };
-    let volume = whole.canonicalize().map_err(|why| {
-        ConfigError::Other(format!(
-            "the folder {} of volume {:?} is not there: {why}",
-            whole.display(),
-            mount.name
-        ))
-    })?;
-    let wanted = wanted(mount, env)?;
-    let Some(wanted) = wanted else {
-        return Ok(volume);
-    };
-    let found = match volume.join(&wanted).canonicalize() {
-        Ok(found) => found,
-        Err(_) => make(&volume, &wanted).map_err(|_| cannot("create subPath directory"))?,
-    };
-    if !found.starts_with(&volume) {
-        return Err(cannot("prepare subPath"));
     }
-    if !config {
-        return Ok(found);
-    }
-    let place = setting
-        .facts
-        .volumes
-        .join(COPIES)
-        .join(&container.name)
-        .join(at.to_string());
-    copy_anew(&found, &place, &wanted).map_err(|_| cannot("prepare subPath"))
 }
 
 /// The path below the volume, `None` for the whole.
@@ -110,15 +144,12 @@ fn make(volume: &Path, wanted: &Path) -> io::Result<PathBuf> {
 }
 
 /// A copy that no refresh touches, under the part's own name: programs look at endings.
-fn copy_anew(from: &Path, place: &Path, wanted: &Path) -> io::Result<PathBuf> {
+fn copy_anew(from: &Path, place: &Path, wanted: &Path) -> io::Result<()> {
     if place.exists() {
         std::fs::remove_dir_all(place)?;
     }
     std::fs::create_dir_all(place)?;
-    let name = wanted.file_name().unwrap_or_default();
-    let to = place.join(name);
-    copy(from, &to)?;
-    to.canonicalize()
+    copy(from, &place.join(wanted.file_name().unwrap_or_default()))
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {

@@ -1,8 +1,10 @@
 //! How a config volume's files change all at once.
 //!
-//!     ..2026_11_16_10_00_00.000000000/key    the files
-//!     ..data -> ..2026_11_16_10_00_00.000000000
-//!     key -> ..data/key                      what programs open
+//! ```text
+//! ..2026_11_16_10_00_00.000000000/key    the files
+//! ..data -> ..2026_11_16_10_00_00.000000000
+//! key -> ..data/key                      what programs open
+//! ```
 //!
 //! New files are written to a folder of their own; then `..data` is exchanged by one rename. The folder that was
 //! exchanged stays until the next call, for readers who were just on their way into it. A crash at any point leaves the
@@ -268,32 +270,33 @@ mod tests {
         let reads = AtomicU64::new(0);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for round in 1..=ROUNDS {
-                    // At most one exchange while one read goes on: an exchanged folder stays for one call.
-                    let before = reads.load(Ordering::Acquire);
-                    write_round(round);
-                    while reads.load(Ordering::Acquire) == before {
-                        std::thread::yield_now();
-                    }
+            let reader = scope.spawn(|| {
+                let mut newest = 0;
+                while !done.load(Ordering::Acquire) {
+                    // A whole file, by the name that programs use.
+                    let a = std::fs::read_to_string(folder.join("a")).unwrap();
+                    let round: u64 = a.lines().next().unwrap().parse().unwrap();
+                    assert_eq!(a, text(round));
+                    assert!(round >= newest, "{round} after {newest}");
+                    newest = round;
+                    reads.fetch_add(1, Ordering::Release);
+                    // Both files of one state.
+                    let state = folder.join(std::fs::read_link(folder.join("..data")).unwrap());
+                    let a = std::fs::read_to_string(state.join("a")).unwrap();
+                    let b = std::fs::read_to_string(state.join("b")).unwrap();
+                    assert_eq!(a, b);
+                    reads.fetch_add(1, Ordering::Release);
                 }
-                done.store(true, Ordering::Release);
             });
-            let mut newest = 0;
-            while !done.load(Ordering::Acquire) {
-                // A whole file, by the name that programs use, and both files of one state.
-                let a = std::fs::read_to_string(folder.join("a")).unwrap();
-                let round: u64 = a.lines().next().unwrap().parse().unwrap();
-                assert_eq!(a, text(round));
-                assert!(round >= newest, "{round} after {newest}");
-                newest = round;
-                reads.fetch_add(1, Ordering::Release);
-                let state = folder.join(std::fs::read_link(folder.join("..data")).unwrap());
-                let a = std::fs::read_to_string(state.join("a")).unwrap();
-                let b = std::fs::read_to_string(state.join("b")).unwrap();
-                assert_eq!(a, b);
-                reads.fetch_add(1, Ordering::Release);
+            for round in 1..=ROUNDS {
+                write_round(round);
+                // A read that began before this exchange ends before the next: the exchanged folder stays for one call.
+                let before = reads.load(Ordering::Acquire);
+                while reads.load(Ordering::Acquire) == before && !reader.is_finished() {
+                    std::thread::yield_now();
+                }
             }
+            done.store(true, Ordering::Release);
         });
     }
 }

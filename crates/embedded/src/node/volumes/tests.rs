@@ -3,6 +3,9 @@ use crate::node::environment::Gathered;
 use serde_json::{Value, json};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+/// [`mounts`] or [`mounted`].
+type Asked = fn(&Setting<'_>, &Container, &BTreeMap<String, String>) -> Result<Vec<Mount>, ConfigError>;
+
 /// A pod with its folder, its claims' folders and its objects.
 struct Stage {
     folder: tempfile::TempDir,
@@ -85,13 +88,21 @@ impl Stage {
     }
 
     fn mounts(&self, mounts: Value) -> Result<Vec<Mount>, String> {
+        self.asked(mounts, super::mounts)
+    }
+
+    fn mounted(&self, mounts: Value) -> Result<Vec<Mount>, String> {
+        self.asked(mounts, super::mounted)
+    }
+
+    fn asked(&self, mounts: Value, ask: Asked) -> Result<Vec<Mount>, String> {
         let container = serde_json::from_value(json!({"name": "c", "volumeMounts": mounts})).unwrap();
         let env = [
             ("POD".to_owned(), "web-0".to_owned()),
             ("UP".to_owned(), "../x".to_owned()),
         ]
         .into();
-        self.with(|setting| super::mounts(setting, &container, &env))
+        self.with(|setting| ask(setting, &container, &env))
             .map_err(|why| why.to_string())
     }
 
@@ -137,6 +148,7 @@ fn n5_an_empty_dir_is_a_folder_for_all_and_keeps_its_files() {
     let expected = [("a", "/a", false), ("b", "/b", true)].map(|(volume, target, read_only)| Mount {
         volume: volume.to_owned(),
         source: real(volume),
+        within: real(volume),
         target: target.to_owned(),
         read_only,
     });
@@ -316,6 +328,10 @@ fn n5_a_sub_path_of_a_config_volume_does_not_change_until_the_next_start() {
         let _ = stage.refresh();
     }
     assert_eq!(stage.read("a/app.conf"), "2");
+    let look = stage
+        .mounted(json!([{"name": "a", "mountPath": "/etc/app.conf", "subPath": "app.conf"}]))
+        .unwrap();
+    assert_eq!(look[0].source, source, "looking copies nothing");
     assert_eq!(std::fs::read_to_string(&source).unwrap(), "1");
     assert_eq!(std::fs::read_to_string(start(&stage)).unwrap(), "2");
 }
@@ -332,7 +348,18 @@ fn n5_a_sub_path_is_made_with_the_volumes_rights_and_expressions_are_expanded() 
             .extend(fields.as_object().unwrap().clone());
         stage.mounts(json!([mount])).map(|mut mounts| mounts.remove(0).source)
     };
+    let looked = stage.mounted(json!([{"name": "a", "mountPath": "/m", "subPath": "x/y"}]));
+    assert_eq!(
+        looked.unwrap_err(),
+        "failed to prepare subPath for volumeMount \"a\" of container \"c\""
+    );
+    assert!(!stage.path("a/x").exists(), "looking makes nothing");
     assert!(mount(json!({"subPath": "x/y"})).unwrap().ends_with("a/x/y"));
+    let looked = stage
+        .mounted(json!([{"name": "a", "mountPath": "m", "subPath": "x/y"}]))
+        .unwrap();
+    assert!(looked[0].source.ends_with("a/x/y") && looked[0].within.ends_with("a"));
+    assert_eq!(looked[0].target, "/m");
     assert_eq!((mode(&stage.path("a/x")), mode(&stage.path("a/x/y"))), (0o777, 0o777));
     assert!(
         mount(json!({"subPathExpr": "logs/$(POD)"}))
@@ -423,17 +450,16 @@ fn n5_host_paths_are_checked_by_their_type() {
         ("file", "Directory", "file is not a directory"),
         ("file", "DirectoryOrCreate", "file is not a directory"),
         ("dir", "File", "dir is not a file"),
-        ("dir", "Socket", "dir is not a socket"),
+        ("dir", "Socket", "dir is not a socket file"),
         ("dir", "CharDevice", "dir is not a character device"),
         ("dir", "BlockDevice", "dir is not a block device"),
     ] {
         assert_eq!(check(name, kind), Err(format!("hostPath type check failed: {what}")));
     }
     assert_eq!(host_path::check(Path::new("/dev/null"), "CharDevice"), Ok(()));
-    assert!(
-        check("dir", "Folder")
-            .unwrap_err()
-            .contains("hostPath type \"Folder\" is not known")
+    assert_eq!(
+        check("dir", "Folder"),
+        Err("Folder is an invalid volume type".to_owned())
     );
 }
 
@@ -509,7 +535,7 @@ fn a_mount_of_what_is_no_volume_and_a_block_device_are_told() {
     stage.set_up().unwrap();
     assert_eq!(
         stage.mounts(json!([{"name": "b", "mountPath": "/b"}])).unwrap_err(),
-        "volumeMounts[0].name of container \"c\" is \"b\", which is no volume of the pod"
+        "cannot find volume \"b\" to mount into container \"c\""
     );
     let container = serde_json::from_value(json!({"name": "c", "volumeDevices": [{"name": "a", "devicePath": "/d"}]}));
     let told = stage.with(|setting| super::mounts(setting, &container.unwrap(), &BTreeMap::new()));
