@@ -343,6 +343,7 @@ mod tests {
             documents: Documents::default(),
             openapi: openapi::Documents::new(kinds::definition),
             audit: None,
+            doors: crate::node::door::AllDoors::default(),
             controllers_failed: std::sync::OnceLock::new(),
         });
         let ask = |method: &'static str, path: &'static str, body: &'static str| {

@@ -106,7 +106,9 @@ impl Query {
         if !since.is_empty() {
             let time = since.parse().map_err(|_| {
                 let shown = crate::fault::quote(since);
-                Fault::bad_request(format!("sinceTime: {shown} is no time: give one like 2026-11-16T10:00:00Z"))
+                Fault::bad_request(format!(
+                    "sinceTime: {shown} is no time: give one like 2026-11-16T10:00:00Z"
+                ))
             });
             options.since_time = Some(time?);
         }

@@ -44,7 +44,15 @@ impl Doors for Node {
         let name = pod.metadata.name.as_deref().unwrap();
         let chosen = chosen(name, pod.status.as_ref().unwrap(), container, query.previous);
         let running = self.running.subscribe();
-        async move { Ok(logs::stream(self.folder.path().to_owned(), chosen?.instance, query, running)) }.boxed()
+        async move {
+            Ok(logs::stream(
+                self.folder.path().to_owned(),
+                chosen?.instance,
+                query,
+                running,
+            ))
+        }
+        .boxed()
     }
 
     fn exec<'a>(
@@ -100,7 +108,10 @@ async fn run(order: ExecOrder, mut side: ExecSide, left: watch::Sender<usize>) {
         }
         ["flood"] => {
             for _ in 0..64 {
-                let _ = side.output.send(Output::Stdout(Bytes::from(vec![b'x'; 32 * 1024]))).await;
+                let _ = side
+                    .output
+                    .send(Output::Stdout(Bytes::from(vec![b'x'; 32 * 1024])))
+                    .await;
             }
             ExecEnd::Exited(0)
         }

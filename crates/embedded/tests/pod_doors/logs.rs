@@ -8,7 +8,7 @@ use super::World;
 
 fn talkative(world: &World) {
     for (second, text) in ["one", "two", "three"].iter().enumerate() {
-        world.node.say(&format!("2026-11-16T10:00:0{second}.5Z"), text);
+        world.node.say(&format!("2025-11-16T10:00:0{second}.5Z"), text);
     }
 }
 
@@ -18,10 +18,12 @@ async fn kubectl_logs_shows_all_the_last_or_the_latest_lines() {
     talkative(&world);
     assert_eq!(world.says(&["logs", "p"]).await, "one\ntwo\nthree\n");
     assert_eq!(world.says(&["logs", "p", "-c", "c", "--tail=1"]).await, "three\n");
-    let since = world.says(&["logs", "p", "--since-time=2026-11-16T10:00:01Z", "--timestamps"]).await;
+    let since = world
+        .says(&["logs", "p", "--since-time=2025-11-16T10:00:01Z", "--timestamps"])
+        .await;
     assert_eq!(
         since,
-        "2026-11-16T10:00:01.500000000Z two\n2026-11-16T10:00:02.500000000Z three\n"
+        "2025-11-16T10:00:01.500000000Z two\n2025-11-16T10:00:02.500000000Z three\n"
     );
     assert_eq!(world.says(&["logs", "p", "--limit-bytes=6"]).await, "one\ntw");
     let now = jiff::Timestamp::now().to_string();
@@ -41,8 +43,8 @@ async fn kubectl_logs_that_follows_sees_what_comes_and_ends_with_the_container()
         assert_eq!(line, text);
         lines = rest;
         match text {
-            "three" => world.node.say("2026-11-16T10:00:03Z", "four"),
-            "four" => world.node.say("2026-11-16T10:00:04Z", "five"),
+            "three" => world.node.say("2025-11-16T10:00:03Z", "four"),
+            "four" => world.node.say("2025-11-16T10:00:04Z", "five"),
             _ => drop(world.node.running.send_replace(false)),
         }
     }
@@ -68,7 +70,9 @@ async fn a_followed_log_ends_when_the_cluster_stops() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_without_a_log_is_told_about_in_the_kubelets_words() {
     let world = World::new().await;
-    world.pod("young", json!({"waiting": {"reason": "ContainerCreating"}})).await;
+    world
+        .pod("young", json!({"waiting": {"reason": "ContainerCreating"}}))
+        .await;
     assert_eq!(
         world.complains(&["logs", "young"]).await,
         "Error from server (BadRequest): container \"c\" in pod \"young\" is waiting to start: ContainerCreating\n"
@@ -89,10 +93,18 @@ async fn parameters_of_a_log_are_checked() {
     talkative(&world);
     let log = "/api/v1/namespaces/default/pods/p/log";
     for (query, code, told) in [
-        ("sinceSeconds=0", 422, "sinceSeconds: Invalid value: 0: must be greater than 0"),
-        ("limitBytes=0", 422, "limitBytes: Invalid value: 0: must be greater than 0"),
         (
-            "sinceSeconds=1&sinceTime=2026-11-16T10:00:00Z",
+            "sinceSeconds=0",
+            422,
+            "sinceSeconds: Invalid value: 0: must be greater than 0",
+        ),
+        (
+            "limitBytes=0",
+            422,
+            "limitBytes: Invalid value: 0: must be greater than 0",
+        ),
+        (
+            "sinceSeconds=1&sinceTime=2025-11-16T10:00:00Z",
             422,
             "at most one of `sinceTime` or `sinceSeconds` may be specified",
         ),
@@ -105,7 +117,9 @@ async fn parameters_of_a_log_are_checked() {
         assert_eq!(status, code, "{query}: {body}");
         assert!(body.contains(told), "{query}: {body}");
     }
-    let (status, body) = world.get(&format!("{log}?stream=Stderr&insecureSkipTLSVerifyBackend=true")).await;
+    let (status, body) = world
+        .get(&format!("{log}?stream=Stderr&insecureSkipTLSVerifyBackend=true"))
+        .await;
     assert_eq!((status, body.as_str()), (200, ""));
     let (status, body) = world.get(&format!("{log}?stream=Stdout")).await;
     assert_eq!((status, body.as_str()), (200, "one\ntwo\nthree\n"));

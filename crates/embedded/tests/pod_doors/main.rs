@@ -21,6 +21,7 @@ use usher_embedded::{Cluster, ListenOptions, Listening, Options};
 use fake::Node;
 
 /// A cluster that listens, with one node and on it the pod `p`, whose container `c` runs.
+#[derive(Debug)]
 pub struct World {
     pub cluster: Cluster,
     pub listening: Listening,
@@ -39,7 +40,9 @@ impl World {
             listening,
             node,
         };
-        world.pod("p", json!({"running": {"startedAt": "2026-11-16T10:00:00Z"}})).await;
+        world
+            .pod("p", json!({"running": {"startedAt": "2026-11-16T10:00:00Z"}}))
+            .await;
         world
     }
 
@@ -52,7 +55,9 @@ impl World {
                 {"name": "c", "image": "i:1", "ports": [{"containerPort": 8080}]},
             ]},
         });
-        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap())
+            .await
+            .unwrap();
         let status = json!({"status": {
             "phase": "Running", "podIP": "127.64.1.5", "podIPs": [{"ip": "127.64.1.5"}],
             "containerStatuses": [{

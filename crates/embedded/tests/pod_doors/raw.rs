@@ -14,7 +14,13 @@ async fn input_in_pieces_with_a_ping_between_them_is_one_message() {
     let world = World::new().await;
     let mut socket = Socket::exec(&world, V5, CAT).await;
     assert!(socket.head.starts_with("http/1.1 101 "), "{}", socket.head);
-    assert!(socket.head.contains("sec-websocket-accept: s3ppLMBiTxaQ9kYGzzhZRbK+xOo=".to_lowercase().as_str()));
+    assert!(
+        socket.head.contains(
+            "sec-websocket-accept: s3ppLMBiTxaQ9kYGzzhZRbK+xOo="
+                .to_lowercase()
+                .as_str()
+        )
+    );
     assert!(socket.head.contains("sec-websocket-protocol: v5.channel.k8s.io"));
     assert_eq!(socket.message().await, (1, Vec::new()), "all is set up");
     socket.send(0x02, b"\0hel").await;
@@ -37,7 +43,11 @@ async fn input_in_pieces_with_a_ping_between_them_is_one_message() {
 async fn v4_has_no_end_of_input_and_a_failed_command_tells_its_code() {
     let world = World::new().await;
     let mut socket = Socket::exec(&world, "v4.channel.k8s.io", CAT).await;
-    assert!(socket.head.contains("sec-websocket-protocol: v4.channel.k8s.io"), "{}", socket.head);
+    assert!(
+        socket.head.contains("sec-websocket-protocol: v4.channel.k8s.io"),
+        "{}",
+        socket.head
+    );
     socket.message().await;
     socket.send(BINARY, &[255, 0]).await;
     socket.send(BINARY, b"\0still").await;
@@ -48,7 +58,10 @@ async fn v4_has_no_end_of_input_and_a_failed_command_tells_its_code() {
     let (channel, status) = socket.message().await;
     let status: Value = serde_json::from_slice(&status).unwrap();
     assert_eq!((channel, &status["reason"]), (3, &json!("NonZeroExitCode")));
-    assert_eq!(status["details"]["causes"], json!([{"reason": "ExitCode", "message": "7"}]));
+    assert_eq!(
+        status["details"]["causes"],
+        json!([{"reason": "ExitCode", "message": "7"}])
+    );
 }
 
 #[tokio::test]

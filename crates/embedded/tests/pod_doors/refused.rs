@@ -11,10 +11,16 @@ async fn kubectl_port_forward_attach_and_top_get_a_sentence() {
         "{complaint}"
     );
     let complaint = world.complains(&["attach", "p"]).await;
-    assert!(complaint.contains("kubectl logs -f p shows what the pod writes"), "{complaint}");
+    assert!(
+        complaint.contains("kubectl logs -f p shows what the pod writes"),
+        "{complaint}"
+    );
     // Without a group metrics.k8s.io kubectl asks nothing further and says this by itself.
     for what in ["pods", "nodes"] {
-        assert_eq!(world.complains(&["top", what]).await, "error: Metrics API not available\n");
+        assert_eq!(
+            world.complains(&["top", what]).await,
+            "error: Metrics API not available\n"
+        );
     }
 }
 
@@ -31,13 +37,21 @@ async fn who_asks_for_exec_otherwise_than_by_websocket_is_told_how() {
     assert!(body.contains("Upgrade request required"), "{body}");
     // The same findings for old and new clients: kubectl tries SPDY when a WebSocket is refused.
     for (path, told) in [
-        ("p/exec?command=ls", "you must specify at least 1 of stdin, stdout, stderr"),
+        (
+            "p/exec?command=ls",
+            "you must specify at least 1 of stdin, stdout, stderr",
+        ),
         ("p/exec?stdout=true", "you must specify at least one command"),
-        ("p/exec?command=ls&stdout=true&container=x", "container x is not valid for pod p"),
+        (
+            "p/exec?command=ls&stdout=true&container=x",
+            "container x is not valid for pod p",
+        ),
         ("none/exec?command=ls&stdout=true", "not found"),
         ("none/attach", "not found"),
     ] {
-        let (status, body) = world.ask("POST", &format!("/api/v1/namespaces/default/pods/{path}"), &spdy).await;
+        let (status, body) = world
+            .ask("POST", &format!("/api/v1/namespaces/default/pods/{path}"), &spdy)
+            .await;
         assert!(status == 400 || status == 404, "{path}: {status}");
         assert!(body.contains(told), "{path}: {body}");
     }

@@ -11,6 +11,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::World;
 
+#[derive(Debug)]
 pub struct Socket {
     stream: TlsStream<TcpStream>,
     /// The answer's head.
@@ -31,8 +32,12 @@ impl Socket {
             line(world, "certificate-authority-data: "),
         );
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&pem.unwrap()).unwrap()).unwrap();
-        let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        roots
+            .add(CertificateDer::from_pem_slice(&pem.unwrap()).unwrap())
+            .unwrap();
+        let config = rustls::ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
         let tcp = TcpStream::connect(world.listening.address()).await.unwrap();
         let name = ServerName::try_from("kubernetes.default.svc").unwrap();
         let mut stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap();

@@ -241,9 +241,15 @@ mod tests {
     }
 
     fn frame() -> impl Strategy<Value = Frame> {
-        let control = (prop_oneof![Just(Opcode::Close), Just(Opcode::Ping), Just(Opcode::Pong)], 0..126_usize);
+        let control = (
+            prop_oneof![Just(Opcode::Close), Just(Opcode::Ping), Just(Opcode::Pong)],
+            0..126_usize,
+        );
         let sizes = prop_oneof![4 => 0..300_usize, 1 => 65_500..65_600_usize];
-        let some = (prop_oneof![Just(Opcode::Continuation), Just(Opcode::Text), Just(Opcode::Binary)], sizes);
+        let some = (
+            prop_oneof![Just(Opcode::Continuation), Just(Opcode::Text), Just(Opcode::Binary)],
+            sizes,
+        );
         prop_oneof![
             control.prop_map(|(opcode, length)| (true, opcode, length)),
             (any::<bool>(), some).prop_map(|(is_last, (opcode, length))| (is_last, opcode, length)),

@@ -53,7 +53,11 @@ fn words(headers: &HeaderMap, name: HeaderName) -> Vec<&str> {
 
 /// Agrees on a WebSocket with the client, or tells what to do instead.
 pub(super) fn agree(headers: &HeaderMap) -> Result<Agreed, Fault> {
-    let has = |name: HeaderName, word: &str| words(headers, name).iter().any(|found| found.eq_ignore_ascii_case(word));
+    let has = |name: HeaderName, word: &str| {
+        words(headers, name)
+            .iter()
+            .any(|found| found.eq_ignore_ascii_case(word))
+    };
     if has(UPGRADE, "SPDY/3.1") {
         return Err(Fault::bad_request(
             "SPDY is not spoken here, WebSocket is: use kubectl 1.31 or later (1.29 and 1.30 with the environment variable \
@@ -64,14 +68,18 @@ pub(super) fn agree(headers: &HeaderMap) -> Result<Agreed, Fault> {
         return Err(Fault::bad_request("Upgrade request required"));
     }
     if !has(SEC_WEBSOCKET_VERSION, "13") {
-        return Err(Fault::bad_request("Sec-WebSocket-Version: only version 13 is spoken here"));
+        return Err(Fault::bad_request(
+            "Sec-WebSocket-Version: only version 13 is spoken here",
+        ));
     }
     let key = words(headers, SEC_WEBSOCKET_KEY).first().copied().unwrap_or_default();
     if BASE64_STANDARD.decode(key).map_or(0, |key| key.len()) != 16 {
         return Err(Fault::bad_request("Sec-WebSocket-Key: must be 16 bytes in base64"));
     }
     let offered = words(headers, SEC_WEBSOCKET_PROTOCOL);
-    let protocol = Protocol::ALL.into_iter().find(|protocol| offered.contains(&protocol.name()));
+    let protocol = Protocol::ALL
+        .into_iter()
+        .find(|protocol| offered.contains(&protocol.name()));
     let Some(protocol) = protocol else {
         return Err(Fault::bad_request(format!(
             "Sec-WebSocket-Protocol: none of [{}] is spoken here; offer v5.channel.k8s.io or v4.channel.k8s.io",
@@ -141,6 +149,9 @@ mod tests {
             assert_eq!(fault.code, 400);
             assert!(fault.message.contains(told), "{}", fault.message);
         }
-        assert_eq!(agree(&HeaderMap::new()).unwrap_err().message, "Upgrade request required");
+        assert_eq!(
+            agree(&HeaderMap::new()).unwrap_err().message,
+            "Upgrade request required"
+        );
     }
 }

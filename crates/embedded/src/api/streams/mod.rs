@@ -61,10 +61,14 @@ impl Call<'_> {
             tty: flag("tty"),
         };
         if !(order.stdin || order.stdout || order.stderr) {
-            return Err(Fault::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+            return Err(Fault::bad_request(
+                "you must specify at least 1 of stdin, stdout, stderr",
+            ));
         }
         if order.command.is_empty() {
-            return Err(Fault::bad_request("you must specify at least one command for the container"));
+            return Err(Fault::bad_request(
+                "you must specify at least one command for the container",
+            ));
         }
         let agreed = handshake::agree(&self.parts.headers)?;
         let Some(upgrade) = self.parts.extensions.get::<OnUpgrade>().cloned() else {
@@ -72,6 +76,7 @@ impl Call<'_> {
                 "exec takes its connection over: it needs one of HTTP/1.1 to a listener of this cluster",
             ));
         };
+        let room = self.server.doors.room()?;
         let stopping = self.parts.extensions.get::<Stopping>().cloned();
         tokio::spawn(async move {
             let stream = match upgrade.await {
@@ -89,6 +94,7 @@ impl Call<'_> {
                 }
             };
             session::serve(stream, agreed.protocol, &order, start, stopped).await;
+            drop(room);
         });
         Ok(Answer::upgrade(agreed.headers))
     }
@@ -123,16 +129,23 @@ fn no_attach(name: &str) -> String {
 }
 
 fn no_port_forward(pod: &Value) -> String {
-    let ports = object::at(pod, "spec.containers").and_then(Value::as_array).into_iter().flatten();
-    let ports = ports.filter_map(|container| container.get("ports")?.as_array()).flatten();
+    let ports = object::at(pod, "spec.containers")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let ports = ports
+        .filter_map(|container| container.get("ports")?.as_array())
+        .flatten();
     let port = ports.filter_map(|port| port.get("containerPort")?.as_i64()).next();
     let port = port.map_or_else(|| "PORT".to_owned(), |port| port.to_string());
     match object::at(pod, "status.podIP").and_then(Value::as_str) {
         Some(address) => format!(
             "port-forward is not served here, and not needed: connect to the pod's address {address}:{port} directly"
         ),
-        None => "port-forward is not served here, and not needed: once the pod runs, connect to its address (kubectl get \
+        None => {
+            "port-forward is not served here, and not needed: once the pod runs, connect to its address (kubectl get \
                  pod -o wide) directly"
-            .to_owned(),
+                .to_owned()
+        }
     }
 }

@@ -47,38 +47,63 @@ pub(super) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite,
 {
-    let (read, mut write) = tokio::io::split(stream);
+    let (read, write) = tokio::io::split(stream);
+    let mut writer = Writer { write, is_cut: false };
     let mut reader = Reader {
         read,
         buffer: BytesMut::new(),
         messages: Messages::default(),
     };
-    let code = tokio::select! {
-        code = talk(&mut reader, &mut write, protocol, order, start) => code,
-        () = stopped => Some(CloseCode::GoingAway),
+    let parting = tokio::select! {
+        parting = talk(&mut reader, &mut writer, protocol, order, start) => parting,
+        () = stopped => Parting::Ours(CloseCode::GoingAway),
     };
-    let Some(code) = code else {
-        // Gone already.
-        return;
+    let code = match parting {
+        Parting::Gone => return,
+        // In the middle of a frame no other can begin.
+        _ if writer.is_cut => return,
+        Parting::Theirs => CloseCode::Normal,
+        Parting::Ours(code) => code,
     };
     let farewell = async {
-        write.write_all(&frame::close(code)).await?;
-        write.flush().await?;
-        // What it still sends is read: closing before that would reset the connection, and our last words with it.
-        while reader.discard().await? {}
-        write.shutdown().await
+        writer.send(&frame::close(code)).await?;
+        if parting != Parting::Theirs {
+            // What it still sends is read: closing before that would reset the connection, and our last words with it.
+            reader.until_closed().await;
+        }
+        writer.write.shutdown().await
     };
     let _ = tokio::time::timeout(FAREWELL, farewell).await;
 }
 
-/// Returns the code to close with; `None`: the client went.
+/// How a conversation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parting {
+    /// The connection is no more.
+    Gone,
+    /// The client said so.
+    Theirs,
+    /// We are to say so.
+    Ours(CloseCode),
+}
+
+impl Parting {
+    /// After our last message.
+    fn after(sent: &std::io::Result<()>) -> Self {
+        match sent {
+            Ok(()) => Self::Ours(CloseCode::Normal),
+            Err(_) => Self::Gone,
+        }
+    }
+}
+
 async fn talk<S>(
     reader: &mut Reader<S>,
-    write: &mut WriteHalf<S>,
+    writer: &mut Writer<S>,
     protocol: Protocol,
     order: &ExecOrder,
     start: impl Future<Output = Result<Executed, Fault>>,
-) -> Option<CloseCode>
+) -> Parting
 where
     S: AsyncRead + AsyncWrite,
 {
@@ -86,7 +111,7 @@ where
         Ok(executed) => executed,
         Err(fault) => {
             let status = message(STATUS, fault.status().to_string().as_bytes());
-            return write.write_all(&status).await.is_ok().then_some(CloseCode::Normal);
+            return Parting::after(&writer.send(&status).await);
         }
     };
     let Executed {
@@ -104,9 +129,8 @@ where
             ExecOrder { stderr: true, .. } => STDERR,
             _ => STATUS,
         };
-        write.write_all(&message(first, &[])).await?;
+        writer.send(&message(first, &[])).await?;
         loop {
-            write.flush().await?;
             let bytes = tokio::select! {
                 Some(pong) = answers.recv() => frame::pong(pong),
                 piece = output.recv() => match piece {
@@ -115,16 +139,17 @@ where
                     None => break,
                 },
             };
-            write.write_all(&bytes).await?;
+            writer.send(&bytes).await?;
         }
-        let end = end.await.unwrap_or_else(|_| ExecEnd::Failed("the node lost it".to_owned()));
+        let end = end
+            .await
+            .unwrap_or_else(|_| ExecEnd::Failed("the node lost it".to_owned()));
         let status = status(&end, &order.command).to_string();
-        write.write_all(&message(STATUS, status.as_bytes())).await?;
-        std::io::Result::Ok(())
+        writer.send(&message(STATUS, status.as_bytes())).await
     };
     tokio::select! {
-        code = receiving => code,
-        sent = sending => sent.is_ok().then_some(CloseCode::Normal),
+        parting = receiving => parting,
+        sent = sending => Parting::after(&sent),
     }
 }
 
@@ -135,7 +160,7 @@ async fn receive<S: AsyncRead>(
     mut input: Option<mpsc::Sender<Bytes>>,
     size: Option<watch::Sender<TerminalSize>>,
     pongs: mpsc::Sender<Vec<u8>>,
-) -> Option<CloseCode> {
+) -> Parting {
     loop {
         let message = match reader.next().await {
             Ok(Some(Event::Message(message))) => message,
@@ -144,9 +169,9 @@ async fn receive<S: AsyncRead>(
                 let _ = pongs.send(payload).await;
                 continue;
             }
-            Ok(Some(Event::Close)) => return Some(CloseCode::Normal),
-            Ok(None) => return None,
-            Err(code) => return Some(code),
+            Ok(Some(Event::Close)) => return Parting::Theirs,
+            Ok(None) => return Parting::Gone,
+            Err(code) => return Parting::Ours(code),
         };
         let mut message = Bytes::from(message);
         if message.is_empty() {
@@ -207,6 +232,23 @@ fn status(end: &ExecEnd, command: &[String]) -> Value {
     }
 }
 
+/// What goes to the client.
+#[derive(Debug)]
+struct Writer<S> {
+    write: WriteHalf<S>,
+    /// A frame has been begun, and whoever sent it was dropped before its end.
+    is_cut: bool,
+}
+
+impl<S: AsyncWrite> Writer<S> {
+    async fn send(&mut self, frame: &[u8]) -> std::io::Result<()> {
+        self.is_cut = true;
+        self.write.write_all(frame).await?;
+        self.is_cut = false;
+        self.write.flush().await
+    }
+}
+
 /// What comes from the client.
 #[derive(Debug)]
 struct Reader<S> {
@@ -231,10 +273,21 @@ impl<S: AsyncRead> Reader<S> {
         }
     }
 
-    /// Whether there may be more.
-    async fn discard(&mut self) -> std::io::Result<bool> {
-        self.buffer.clear();
-        Ok(self.read.read_buf(&mut self.buffer).await? > 0)
+    /// Until the client has closed too. One that does not keep to the protocol is read until it goes.
+    async fn until_closed(&mut self) {
+        loop {
+            match self.next().await {
+                Ok(Some(Event::Close) | None) => return,
+                Ok(Some(_)) => {}
+                Err(_) => break,
+            }
+        }
+        loop {
+            self.buffer.clear();
+            if !matches!(self.read.read_buf(&mut self.buffer).await, Ok(1..)) {
+                return;
+            }
+        }
     }
 }
 
@@ -247,7 +300,10 @@ mod tests {
         let command = ["sh".to_owned(), "-c".to_owned(), "exit 3".to_owned()];
         let failed = status(&ExecEnd::Exited(3), &command);
         assert_eq!(failed["reason"], "NonZeroExitCode");
-        assert_eq!(failed["details"]["causes"][0], json!({"reason": "ExitCode", "message": "3"}));
+        assert_eq!(
+            failed["details"]["causes"][0],
+            json!({"reason": "ExitCode", "message": "3"})
+        );
         assert_eq!(
             failed["message"],
             "command terminated with non-zero exit code: error executing command [sh -c exit 3], exit code 3"

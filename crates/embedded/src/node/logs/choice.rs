@@ -16,8 +16,16 @@ pub struct Chosen {
 
 /// The instance that runs or ran last; with `previous` the one before it.
 pub fn chosen(pod: &str, status: &PodStatus, container: &str, previous: bool) -> Result<Chosen, Fault> {
-    let all = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
-    let found = all.into_iter().flatten().flatten().find(|status| status.name == container);
+    let all = [
+        &status.container_statuses,
+        &status.init_container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
+    let found = all
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find(|status| status.name == container);
     let about = format!("container {} in pod {}", quote(container), quote(pod));
     let Some(found) = found else {
         return Err(Fault::bad_request(format!("{about} is not available")));
@@ -45,7 +53,11 @@ fn choose(status: &ContainerStatus, previous: bool, about: &str) -> Result<Chose
         };
     }
     if state.running.is_some() {
-        return Ok(instance(count, status.container_id.as_deref().unwrap_or_default(), true));
+        return Ok(instance(
+            count,
+            status.container_id.as_deref().unwrap_or_default(),
+            true,
+        ));
     }
     if let Some(ended) = &state.terminated
         && let Some(id) = ended.container_id.as_deref().filter(|id| !id.is_empty())
@@ -101,7 +113,11 @@ mod tests {
         assert_eq!(ask(running, true), Ok((1, "u://before".to_owned(), false)));
         let over = status(0, ended("u://now"), json!({}));
         assert_eq!(ask(over, false), Ok((0, "u://now".to_owned(), false)));
-        let waits = status(1, json!({"waiting": {"reason": "CrashLoopBackOff"}}), ended("u://before"));
+        let waits = status(
+            1,
+            json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+            ended("u://before"),
+        );
         assert_eq!(ask(waits.clone(), false), Ok((1, "u://before".to_owned(), false)));
         assert_eq!(ask(waits, true), Ok((1, "u://before".to_owned(), false)));
     }
@@ -110,11 +126,31 @@ mod tests {
     fn a_log_that_cannot_be_is_refused_in_the_kubelets_words() {
         let waits = |reason: &str| status(0, json!({"waiting": {"reason": reason}}), json!({}));
         for (status, previous, told) in [
-            (waits("ContainerCreating"), false, r#"container "c" in pod "p" is waiting to start: ContainerCreating"#),
-            (waits("ErrImagePull"), false, r#"container "c" in pod "p" is waiting to start: image can't be pulled"#),
-            (waits("PodInitializing"), true, r#"previous terminated container "c" in pod "p" not found"#),
-            (status(0, json!({}), json!({})), false, r#"container "c" in pod "p" is waiting to start - no logs yet"#),
-            (status(0, ended(""), json!({})), false, r#"container "c" in pod "p" is terminated"#),
+            (
+                waits("ContainerCreating"),
+                false,
+                r#"container "c" in pod "p" is waiting to start: ContainerCreating"#,
+            ),
+            (
+                waits("ErrImagePull"),
+                false,
+                r#"container "c" in pod "p" is waiting to start: image can't be pulled"#,
+            ),
+            (
+                waits("PodInitializing"),
+                true,
+                r#"previous terminated container "c" in pod "p" not found"#,
+            ),
+            (
+                status(0, json!({}), json!({})),
+                false,
+                r#"container "c" in pod "p" is waiting to start - no logs yet"#,
+            ),
+            (
+                status(0, ended(""), json!({})),
+                false,
+                r#"container "c" in pod "p" is terminated"#,
+            ),
         ] {
             assert_eq!(ask(status, previous), Err(told.to_owned()));
         }

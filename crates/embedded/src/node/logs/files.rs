@@ -95,7 +95,11 @@ impl Files {
             if !self.is_frozen {
                 self.open = self.look(None)?;
             }
-            return Ok(if self.open.is_empty() { Got::Nothing } else { Got::NextFile });
+            return Ok(if self.open.is_empty() {
+                Got::Nothing
+            } else {
+                Got::NextFile
+            });
         };
         let count = open.read(buffer)?;
         if count > 0 {
@@ -105,22 +109,21 @@ impl Files {
             if self.is_frozen {
                 return Ok(Got::Nothing);
             }
-            let newest = match std::fs::metadata(logs::file(&self.folder, self.instance)) {
-                Ok(metadata) => metadata.ino(),
-                // In the middle of a rotation, or all gone with their pod.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Got::Nothing),
-                Err(error) => return Err(error),
-            };
-            let (is_newest, inode) = (newest == open.inode, open.inode);
-            if is_newest {
+            let inode = open.inode;
+            let newest = std::fs::metadata(logs::file(&self.folder, self.instance)).map(|metadata| metadata.ino());
+            if newest.is_ok_and(|newest| newest == inode) {
                 return Ok(Got::Nothing);
             }
-            // There is a newer one, so nothing more comes to this one; but something may have come since it was read.
+            // It was moved, and nothing more comes to it; but something may have come since it was read.
             let count = open.read(buffer)?;
             if count > 0 {
                 return Ok(Got::Bytes(count));
             }
             let newer = self.look(Some(inode))?;
+            if newer.is_empty() {
+                // The next one is still to be made, or all are gone with their pod.
+                return Ok(Got::Nothing);
+            }
             self.open.extend(newer);
         }
         self.at += 1;

@@ -85,7 +85,11 @@ impl Lines {
         {
             self.show(&mut begun, record.source, out);
             let [stdout, stderr] = &mut self.begun;
-            let place = if record.source == Source::Stdout { stdout } else { stderr };
+            let place = if record.source == Source::Stdout {
+                stdout
+            } else {
+                stderr
+            };
             *place = Some(begun);
         }
     }

@@ -60,7 +60,13 @@ mod tests {
 
     #[test]
     fn what_a_killed_writer_left_is_no_record() {
-        for line in ["", "2026-11-16T10:00:00Z", "2026-11-16T10:00:00Z stdout F", "x stdout F a", "2026-11-16T10:00:00Z stdin F a"] {
+        for line in [
+            "",
+            "2026-11-16T10:00:00Z",
+            "2026-11-16T10:00:00Z stdout F",
+            "x stdout F a",
+            "2026-11-16T10:00:00Z stdin F a",
+        ] {
             assert_eq!(Record::parse(line.as_bytes()), None, "{line}");
         }
     }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -48,7 +50,9 @@ fn model(wrote: &[Wrote], query: &LogQuery) -> Vec<u8> {
         }
     }
     lines.extend(begun);
-    let tail = query.tail_lines.map_or(lines.len(), |tail| usize::try_from(tail).unwrap());
+    let tail = query
+        .tail_lines
+        .map_or(lines.len(), |tail| usize::try_from(tail).unwrap());
     let from = lines.len().saturating_sub(tail);
     let mut shown = String::new();
     for (seconds, source, text) in &lines[from..] {
@@ -60,7 +64,9 @@ fn model(wrote: &[Wrote], query: &LogQuery) -> Vec<u8> {
             shown.push_str(text);
         }
     }
-    let limit = query.limit_bytes.map_or(shown.len(), |limit| usize::try_from(limit).unwrap());
+    let limit = query
+        .limit_bytes
+        .map_or(shown.len(), |limit| usize::try_from(limit).unwrap());
     shown.as_bytes()[..limit.min(shown.len())].to_vec()
 }
 
@@ -195,6 +201,48 @@ async fn a_followed_log_goes_on_across_rotations_and_ends_with_its_container() {
     all.await;
 }
 
+/// Waits until a reader has come so far.
+fn until(seen: &AtomicUsize, count: usize) {
+    for _ in 0..30_000 {
+        if seen.load(Ordering::Relaxed) >= count {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("only {} of {count} lines were seen", seen.load(Ordering::Relaxed));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_line_is_lost_or_seen_twice_while_files_move_under_the_reader() {
+    const ROTATIONS: usize = 60;
+    const LINES: usize = 40;
+    let writer = Writer::new();
+    let mut stream = writer.follow(LogQuery::default());
+    let seen = Arc::new(AtomicUsize::new(0));
+    let seen_by_writer = seen.clone();
+    let writing = tokio::task::spawn_blocking(move || {
+        for rotation in 0..ROTATIONS {
+            // The oldest file goes only after it was read.
+            until(&seen_by_writer, (rotation * LINES).saturating_sub(3 * LINES));
+            for line in 0..LINES {
+                writer.write(&(rotation * LINES + line).to_string());
+            }
+            writer.rotate();
+        }
+        writer.running.send_replace(false);
+        // The folder goes with it.
+        writer
+    });
+    let mut text = String::new();
+    while let Some(bytes) = stream.next().await {
+        text.push_str(std::str::from_utf8(&bytes).unwrap());
+        seen.store(text.matches('\n').count(), Ordering::Relaxed);
+    }
+    writing.await.unwrap();
+    let expected: String = (0..ROTATIONS * LINES).map(|number| format!("{number}\n")).collect();
+    assert!(text == expected, "{} of {} bytes", text.len(), expected.len());
+}
+
 #[tokio::test]
 async fn a_followed_tail_begins_with_the_last_lines_and_waits_for_the_end_of_a_line() {
     let writer = Writer::new();
@@ -263,5 +311,8 @@ async fn a_line_without_end_is_shown_in_pieces_and_not_kept() {
         ..LogQuery::default()
     };
     let shown = read(writer.folder.path(), query).await;
-    assert_eq!(shown.len(), "2027-01-15T08:00:00.000000000Z ".len() + 200 * 16 * 1024 + 1);
+    assert_eq!(
+        shown.len(),
+        "2027-01-15T08:00:00.000000000Z ".len() + 200 * 16 * 1024 + 1
+    );
 }

@@ -91,7 +91,11 @@ impl Addresses {
         self.next = (u32::from(address) - first + 1) % count;
         self.resting.remove(&address);
         self.give(uid, address);
-        debug_assert_eq!(self.held.len(), self.of.len(), "a pod has one address, and an address one pod");
+        debug_assert_eq!(
+            self.held.len(),
+            self.of.len(),
+            "a pod has one address, and an address one pod"
+        );
         Ok(address)
     }
 

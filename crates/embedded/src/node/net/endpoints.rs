@@ -60,7 +60,11 @@ pub fn ways(services: &[Service], slices: &[EndpointSlice]) -> BTreeMap<ServiceK
     let mut of: BTreeMap<(&str, &str), Vec<&EndpointSlice>> = BTreeMap::new();
     for slice in slices.iter().filter(|slice| slice.address_type == "IPv4") {
         let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
-        let service = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME));
+        let service = slice
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(SERVICE_NAME));
         if let Some(service) = service {
             of.entry((namespace, service)).or_default().push(slice);
         }
@@ -89,18 +93,29 @@ fn way(service: &Service, slices: &[&EndpointSlice]) -> Option<Way> {
         Some("None") => None,
         address => Some(address?.parse().ok()?),
     };
-    let tcp = spec.ports.iter().flatten().filter(|port| is_tcp(port.protocol.as_deref()));
+    let tcp = spec
+        .ports
+        .iter()
+        .flatten()
+        .filter(|port| is_tcp(port.protocol.as_deref()));
     let ports = tcp.filter_map(|port| {
         Some(Port {
             port: u16::try_from(port.port).ok()?,
-            node_port: port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0),
+            node_port: port
+                .node_port
+                .and_then(|port| u16::try_from(port).ok())
+                .filter(|port| *port != 0),
             endpoints: endpoints(slices, port.name.as_deref().unwrap_or_default()),
         })
     });
     Some(Way {
         cluster_ip,
         ports: ports.collect(),
-        named: if cluster_ip.is_none() { named(slices) } else { Vec::new() },
+        named: if cluster_ip.is_none() {
+            named(slices)
+        } else {
+            Vec::new()
+        },
         is_sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
     })
 }
@@ -219,10 +234,20 @@ pub(super) mod tests {
         let shown: Vec<_> = way
             .ports
             .iter()
-            .map(|port| (port.port, port.node_port, port.endpoints.iter().map(ToString::to_string).collect()))
+            .map(|port| {
+                (
+                    port.port,
+                    port.node_port,
+                    port.endpoints.iter().map(ToString::to_string).collect(),
+                )
+            })
             .collect();
         let expected: [(u16, Option<u16>, Vec<String>); 2] = [
-            (80, Some(30_080), vec!["127.64.1.1:8081".to_owned(), "127.64.1.2:8080".to_owned()]),
+            (
+                80,
+                Some(30_080),
+                vec!["127.64.1.1:8081".to_owned(), "127.64.1.2:8080".to_owned()],
+            ),
             (90, None, vec!["127.64.1.2:9090".to_owned()]),
         ];
         assert_eq!(shown, expected);
@@ -232,8 +257,10 @@ pub(super) mod tests {
     #[test]
     fn w5_endpoints_that_end_are_used_while_nobody_is_ready() {
         let web = service("web", json!({"clusterIP": "127.64.230.1", "ports": [{"port": 80}]}));
-        let ending = json!({"addresses": ["127.64.1.1"], "conditions": {"ready": false, "serving": true, "terminating": true}});
-        let broken = json!({"addresses": ["127.64.1.2"], "conditions": {"ready": false, "serving": false, "terminating": true}});
+        let ending =
+            json!({"addresses": ["127.64.1.1"], "conditions": {"ready": false, "serving": true, "terminating": true}});
+        let broken =
+            json!({"addresses": ["127.64.1.2"], "conditions": {"ready": false, "serving": false, "terminating": true}});
         let ready = json!({"addresses": ["127.64.1.3"], "conditions": {"ready": true}});
         let count = |endpoints: Value| {
             let slices = [slice("web", json!([{"port": 8080}]), endpoints)];

@@ -187,10 +187,7 @@ impl Kept {
             }
         };
         let mut words = text.split_whitespace();
-        let block = words
-            .next()
-            .and_then(|word| word.parse().ok())
-            .and_then(Block::new);
+        let block = words.next().and_then(|word| word.parse().ok()).and_then(Block::new);
         let is_this_boot = words.next() == Some(boot().as_str());
         Ok(block.map(|block| Self {
             block,

@@ -41,7 +41,11 @@ impl Names {
             lines.extend(cluster_ip.map(|address| (address, key.name.clone())));
             for endpoint in named {
                 lines.push((endpoint.address, key.name.clone()));
-                lines.extend(endpoint.hostname.map(|host| (endpoint.address, format!("{host}.{}", key.name))));
+                lines.extend(
+                    endpoint
+                        .hostname
+                        .map(|host| (endpoint.address, format!("{host}.{}", key.name))),
+                );
             }
         }
         Self { of }
@@ -57,7 +61,10 @@ impl Names {
         // A pod's own namespace first: of names that are short, the near one counts.
         for (place, lines) in ours.into_iter().chain(others) {
             for (address, name) in lines {
-                let _ = write!(text, "{address}\t{name}.{place}.svc.{DOMAIN} {name}.{place}.svc {name}.{place}");
+                let _ = write!(
+                    text,
+                    "{address}\t{name}.{place}.svc.{DOMAIN} {name}.{place}.svc {name}.{place}"
+                );
                 if place == namespace {
                     let _ = write!(text, " {name}");
                 }
@@ -77,7 +84,10 @@ fn own(pod: &Pod, namespace: &str, address: Ipv4Addr) -> String {
     let localhost = if is_on_host { Ipv4Addr::LOCALHOST } else { address };
     let _ = writeln!(text, "{localhost}\tlocalhost");
     let name = hostname(pod);
-    match spec.and_then(|spec| spec.subdomain.as_deref()).filter(|subdomain| !subdomain.is_empty()) {
+    match spec
+        .and_then(|spec| spec.subdomain.as_deref())
+        .filter(|subdomain| !subdomain.is_empty())
+    {
         Some(subdomain) => {
             let _ = writeln!(text, "{address}\t{name}.{subdomain}.{namespace}.svc.{DOMAIN}\t{name}");
         }

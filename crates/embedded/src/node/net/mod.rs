@@ -3,12 +3,13 @@
 //! - [`block`]: the plan of one 127.B.0.0/16. [`held`]: taking one, and keeping it while a pod lives.
 //! - [`addresses`]: which pod has which address. [`hosts`]: the names that a pod knows.
 //! - [`relay`]: what listens on a Service's address and passes connections on to its endpoints.
-//! - [`endpoints`]: which endpoints a Service's port has, from its slices.
+//! - [`endpoints`]: which endpoints a Service's port has, from its slices. [`api_service`]: the API's own Service.
 //!
 //! Called by the process nodes' agent, which feeds it pods, Services and EndpointSlices. Nothing here asks the registry,
 //! and all but [`held`] and [`relay`] are pure.
 
 pub mod addresses;
+pub mod api_service;
 pub mod block;
 pub mod endpoints;
 #[cfg(target_os = "linux")]

@@ -145,7 +145,9 @@ impl Relay {
     /// Where somebody listens, for tests and `usher status`.
     pub async fn listening(&self) -> Vec<SocketAddrV4> {
         let lines = self.lines.lock().await;
-        let listening = lines.iter().filter(|(_, line)| matches!(line.state, State::Listening(_)));
+        let listening = lines
+            .iter()
+            .filter(|(_, line)| matches!(line.state, State::Listening(_)));
         listening.map(|(address, _)| *address).collect()
     }
 
@@ -289,7 +291,10 @@ fn choose(target: &Target, from: SocketAddr, shared: &Shared) -> Option<SocketAd
 /// Both ways until both have ended: who has nothing more to say may still listen.
 async fn pass(mut client: TcpStream, from: SocketAddr, endpoint: Option<SocketAddrV4>) {
     let connected = match endpoint {
-        Some(endpoint) => tokio::time::timeout(CONNECT, connect(from, endpoint)).await.ok().and_then(Result::ok),
+        Some(endpoint) => tokio::time::timeout(CONNECT, connect(from, endpoint))
+            .await
+            .ok()
+            .and_then(Result::ok),
         None => None,
     };
     let Some(mut server) = connected else {

@@ -28,7 +28,10 @@ async fn echo(name: char) -> Echo {
     let task = tokio::spawn(async move {
         while let Ok((mut client, from)) = listener.accept().await {
             tokio::spawn(async move {
-                client.write_all(format!("{name} {} ", from.ip()).as_bytes()).await.unwrap();
+                client
+                    .write_all(format!("{name} {} ", from.ip()).as_bytes())
+                    .await
+                    .unwrap();
                 let mut told = Vec::new();
                 client.read_to_end(&mut told).await.unwrap();
                 // Only after the other side has ended: half of the connection still carries.
@@ -119,13 +122,22 @@ async fn w5_without_endpoints_connections_are_refused_until_there_is_one() {
     let address = SocketAddrV4::new(cluster_ip(2), free_port());
     let services = [web(*address.ip(), address.port(), json!({}))];
     assert!(relay.set(&services, &[]).await.is_empty());
-    assert_eq!(talk(address).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    assert_eq!(
+        talk(address).await.unwrap_err().kind(),
+        io::ErrorKind::ConnectionRefused
+    );
     let one = echo('1').await;
     relay.set(&services, &slices(&[&one])).await;
     assert_eq!(talk(address).await.unwrap(), "1 127.0.0.1 hello");
     relay.set(&services, &[]).await;
-    assert_eq!(talk(address).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-    assert!(relay.set(&services, &slices(&[&one])).await.is_empty(), "free again at once");
+    assert_eq!(
+        talk(address).await.unwrap_err().kind(),
+        io::ErrorKind::ConnectionRefused
+    );
+    assert!(
+        relay.set(&services, &slices(&[&one])).await.is_empty(),
+        "free again at once"
+    );
     assert_eq!(talk(address).await.unwrap(), "1 127.0.0.1 hello");
 }
 
@@ -157,7 +169,10 @@ async fn w5_a_node_port_is_on_127_0_0_1_and_leads_to_the_same_endpoints() {
     let mut service = web(cluster_ip(4), port, json!({"type": "NodePort"}));
     service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].node_port = Some(i32::from(node_port));
     relay.set(&[service], &slices(&[&one])).await;
-    for address in [SocketAddrV4::new(Ipv4Addr::LOCALHOST, node_port), SocketAddrV4::new(cluster_ip(4), port)] {
+    for address in [
+        SocketAddrV4::new(Ipv4Addr::LOCALHOST, node_port),
+        SocketAddrV4::new(cluster_ip(4), port),
+    ] {
         assert_eq!(talk(address).await.unwrap(), "1 127.0.0.1 hello");
     }
 }
@@ -167,7 +182,11 @@ async fn w5_a_client_with_affinity_always_comes_to_the_same_endpoint() {
     let relay = Relay::new(0).unwrap();
     let echoes = [echo('1').await, echo('2').await, echo('3').await, echo('4').await];
     let address = SocketAddrV4::new(cluster_ip(5), free_port());
-    let services = [web(*address.ip(), address.port(), json!({"sessionAffinity": "ClientIP"}))];
+    let services = [web(
+        *address.ip(),
+        address.port(),
+        json!({"sessionAffinity": "ClientIP"}),
+    )];
     relay.set(&services, &slices(&echoes.iter().collect::<Vec<_>>())).await;
     let first = talk(address).await.unwrap();
     for _ in 0..16 {
@@ -180,7 +199,9 @@ async fn w5_who_calls_from_an_address_of_his_own_is_seen_under_it() {
     let relay = Relay::new(0).unwrap();
     let one = echo('1').await;
     let address = SocketAddrV4::new(cluster_ip(6), free_port());
-    relay.set(&[web(*address.ip(), address.port(), json!({}))], &slices(&[&one])).await;
+    relay
+        .set(&[web(*address.ip(), address.port(), json!({}))], &slices(&[&one]))
+        .await;
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.191.1.77:0".parse().unwrap()).unwrap();
     let mut stream = socket.connect(address.into()).await.unwrap();
@@ -232,7 +253,9 @@ async fn an_endpoint_that_does_not_answer_resets_the_connection() {
     let endpoint = gone.address;
     drop(gone);
     until(|| async { TcpStream::connect(endpoint).await.is_err() }).await;
-    relay.set(&[web(*address.ip(), address.port(), json!({}))], &slices).await;
+    relay
+        .set(&[web(*address.ip(), address.port(), json!({}))], &slices)
+        .await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let error = stream.read(&mut [0]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
