@@ -62,11 +62,16 @@ pub(crate) use census::Census;
 pub(crate) use hand::Hand;
 
 /// Which controllers there are. Work is offered in this order: dependents are collected before the namespace or the
-/// definition that they need goes.
+/// definition that they need goes; and what happens to many pods at once happens before those who count them look, who
+/// then write one status for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
     GarbageCollector,
     Namespaces,
+    /// Gives pods their nodes (K1, K2).
+    Scheduler,
+    /// The nodes of `Options.nodes` that run nothing (11.1).
+    HollowNodes,
     Deployments,
     ReplicaSets,
     StatefulSets,
@@ -86,10 +91,6 @@ pub enum Controller {
     Nodes,
     /// Takes away pods whose node is gone, and finished ones beyond 12,500.
     PodGarbage,
-    /// Gives pods their nodes (K1, K2).
-    Scheduler,
-    /// The nodes of `Options.nodes` that run nothing (11.1).
-    HollowNodes,
     Definitions,
     /// Takes away Events an hour after their last write.
     Events,
@@ -101,6 +102,8 @@ impl Controller {
     pub const ALL: [Self; 20] = [
         Self::GarbageCollector,
         Self::Namespaces,
+        Self::Scheduler,
+        Self::HollowNodes,
         Self::Deployments,
         Self::ReplicaSets,
         Self::StatefulSets,
@@ -114,8 +117,6 @@ impl Controller {
         Self::Disruption,
         Self::Nodes,
         Self::PodGarbage,
-        Self::Scheduler,
-        Self::HollowNodes,
         Self::Definitions,
         Self::Events,
         Self::Compaction,
@@ -255,7 +256,8 @@ impl Wishes {
         self.never.push(key.into());
     }
 
-    /// It was of no use now. Whoever wishes for it meanwhile gets it after a rest, which grows with each that it takes.
+    /// It was of no use now. Whoever wishes for it again gets it once, then after a rest, which grows with each that it
+    /// takes.
     pub(crate) fn rest(&mut self, key: impl Into<String>) {
         self.rest.push(key.into());
     }
@@ -289,11 +291,15 @@ fn split(key: &str) -> (&str, &str) {
 
 /// Nothing can be made there any more, and nothing needs to be.
 fn is_namespace_terminating(fault: &Fault) -> bool {
-    let causes = fault.details.as_ref().and_then(|details| details.get("causes")?.as_array());
-    causes
-        .into_iter()
-        .flatten()
-        .any(|cause| cause.get("reason").is_some_and(|reason| reason == "NamespaceTerminating"))
+    let causes = fault
+        .details
+        .as_ref()
+        .and_then(|details| details.get("causes")?.as_array());
+    causes.into_iter().flatten().any(|cause| {
+        cause
+            .get("reason")
+            .is_some_and(|reason| reason == "NamespaceTerminating")
+    })
 }
 
 /// A number of things as statuses say it.
