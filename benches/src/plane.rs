@@ -27,7 +27,7 @@ pub(crate) struct Component {
 }
 
 impl Plane {
-    /// Starts one in a folder that xtask makes, and kills its controller manager: nobody but the bench and the operator
+    /// Starts one without scheduler in a folder that xtask makes, and kills its controller manager: nobody but the bench and the operator
     /// is to write.
     pub(crate) fn start(xtask: &Path, dir: &Path, durable: bool) -> Result<Self> {
         let mut plane = Self {
@@ -37,7 +37,8 @@ impl Plane {
             components: Vec::new(),
         };
         plane.guard = Some(plane.guard()?);
-        plane.command(&["up"], if durable { &["--durable"] } else { &[] })?;
+        let durable: &[&str] = if durable { &["--durable"] } else { &[] };
+        plane.command(&["up", "--no-scheduler"], durable)?;
         plane.command(&["kill", "kube-controller-manager"], &[])?;
         plane.components = plane.read_state()?;
         Ok(plane)

@@ -18,7 +18,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<()> {
-        setup::ensure(&setup::Set::ALL)?;
+        setup::ensure(&setup::Set::TESTS)?;
         let crates = ["-p", "usher", "-p", "xtask", "-p", "usher-benches"];
         let mut build = process::cargo();
         build.args(["build", "--release"]).args(crates);

@@ -28,7 +28,11 @@ use error::{Error, Result};
 #[command(name = "cargo xtask", about = "Developer commands of Usher", version)]
 enum Xtask {
     /// Get the servers that the tests run against: installed ones that fit, else built from source.
-    Setup,
+    Setup {
+        /// Also what runs pods: kubelet, and from Debian containerd, runc, CNI plugins and busybox.
+        #[arg(long)]
+        kubelet: bool,
+    },
     /// Check, build and test everything, as CI does.
     Test(test::Test),
     /// Measure Usher beside what the API server can do at all.
@@ -64,7 +68,7 @@ fn run(command: Xtask) -> Result<()> {
     // Asked for at once: a build may replace the file while we run, and the kernel then calls it deleted.
     let xtask: PathBuf = std::env::current_exe().map_err(Error::io("find this program"))?;
     match command {
-        Xtask::Setup => setup::command(),
+        Xtask::Setup { kubelet } => setup::command(kubelet),
         Xtask::Test(test) => test.run(&xtask),
         Xtask::Bench(bench) => bench.run(),
         Xtask::Conformance(conformance) => conformance.run(&xtask),

@@ -53,7 +53,7 @@ impl Test {
     fn stages(&self, run: &mut Run, xtask: &Path, failures: &mut Failures) -> Result<()> {
         // Every cargo command takes the whole workspace and the same profile, so that nothing is compiled twice.
         run.cargo("format", &["fmt", "--all", "--check"])?;
-        let tools = run.stage("tools", |_| setup::ensure(&setup::Set::ALL))?;
+        let tools = run.stage("tools", |_| setup::ensure(&setup::Set::TESTS))?;
         run.cargo(
             "clippy",
             &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],

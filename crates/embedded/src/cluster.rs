@@ -132,6 +132,7 @@ struct Life {
     /// The cluster's addresses, until the machine has them.
     held: Mutex<Option<HeldBlock>>,
     machine: OnceLock<Arc<Machine>>,
+    nodes: Arc<[NodeEntry]>,
 }
 
 impl Cluster {
@@ -242,6 +243,7 @@ impl Cluster {
             node_grace: self.life.node_grace,
             security: self.server.security.clone(),
             data: self.life.data.clone(),
+            nodes: self.life.nodes.clone(),
         }
     }
 
@@ -257,7 +259,7 @@ impl Cluster {
     fn still(options: Options) -> Result<Self, Error> {
         let clock = options.clock.clone();
         let store_options = StoreOptions::new(move || clock.now());
-        let mut life = Life::new(options.node_grace);
+        let mut life = Life::new(options.node_grace, options.nodes.clone());
         let mut authority = None;
         let (store, kept) = match &options.storage {
             Storage::Memory => (Store::memory(store_options), None),
@@ -420,7 +422,7 @@ async fn supervised(server: Weak<Server>, work: impl Future<Output = ()>) {
 }
 
 impl Life {
-    fn new(node_grace: SignedDuration) -> Self {
+    fn new(node_grace: SignedDuration, nodes: Vec<NodeEntry>) -> Self {
         Self {
             stop: watch::Sender::new(false),
             tasks: Mutex::default(),
@@ -429,6 +431,7 @@ impl Life {
             node_grace,
             held: Mutex::default(),
             machine: OnceLock::new(),
+            nodes: nodes.into(),
         }
     }
 

@@ -10,6 +10,7 @@
 //! - [`serve`]: the API on a socket, with TLS; the data folder; kubeconfigs; the audit log.
 //! - [`node`]: where pods run: doors that the API asks at, logs, addresses and names.
 //! - [`controllers`]: what the API server needs beside it: namespaces and the garbage collector.
+//! - `scheduler`: which pod goes where, singly and in gangs.
 //! - [`node`]: which nodes there are, and what runs pods on them.
 //!
 //! This crate depends on none of ours: kinds reach it, like a real cluster, only through the Kubernetes API.
@@ -43,6 +44,7 @@ mod manual;
 pub mod node;
 pub mod registry;
 mod scalars;
+mod scheduler;
 pub mod schema;
 mod security;
 pub mod serve;

@@ -1,6 +1,7 @@
 //! How each server is started, and where it serves.
 
 use super::folder::Folder;
+use super::node;
 use super::state::Component;
 
 /// Service addresses; nothing routes them, but Services need some.
@@ -14,6 +15,9 @@ const AUDIT_LOG_MEGABYTES: u32 = 2048;
 pub(crate) struct Choices {
     pub(crate) api_port: u16,
     pub(crate) controller_port: u16,
+    pub(crate) scheduler_port: u16,
+    /// With a kubelet, which needs to be let in.
+    pub(crate) node: bool,
     /// Sync every write to disk. Off, a crash of the machine (not of a process) loses data, and tests run faster.
     pub(crate) durable: bool,
 }
@@ -23,14 +27,20 @@ pub(crate) fn address(component: Component, folder: &Folder, choices: Choices) -
         Component::Etcd => folder.file("etcd.sock").display().to_string(),
         Component::KubeApiserver => format!("https://127.0.0.1:{}", choices.api_port),
         Component::KubeControllerManager => format!("https://127.0.0.1:{}", choices.controller_port),
+        Component::KubeScheduler => format!("https://127.0.0.1:{}", choices.scheduler_port),
+        Component::Containerd => node::socket(folder).display().to_string(),
+        Component::Kubelet => node::KUBELET_HEALTH.to_owned(),
     }
 }
 
 pub(crate) fn arguments(component: Component, folder: &Folder, choices: Choices) -> Vec<String> {
     match component {
         Component::Etcd => etcd(folder, choices.durable),
-        Component::KubeApiserver => kube_apiserver(folder, choices.api_port),
+        Component::KubeApiserver => kube_apiserver(folder, choices),
         Component::KubeControllerManager => kube_controller_manager(folder, choices.controller_port),
+        Component::KubeScheduler => kube_scheduler(folder, choices.scheduler_port),
+        Component::Containerd => node::containerd(folder),
+        Component::Kubelet => node::kubelet(folder),
     }
 }
 
@@ -56,12 +66,12 @@ fn etcd(folder: &Folder, durable: bool) -> Vec<String> {
     arguments
 }
 
-fn kube_apiserver(folder: &Folder, port: u16) -> Vec<String> {
+fn kube_apiserver(folder: &Folder, choices: Choices) -> Vec<String> {
     let file = |name: &str| folder.file(name).display().to_string();
     vec![
         format!("--etcd-servers=unix://{}", file("etcd.sock")),
         "--bind-address=127.0.0.1".to_owned(),
-        format!("--secure-port={port}"),
+        format!("--secure-port={}", choices.api_port),
         "--advertise-address=127.0.0.1".to_owned(),
         // The Endpoints of Service `kubernetes` may not be a loopback address; nobody here calls it by that Service.
         "--endpoint-reconciler-type=none".to_owned(),
@@ -71,7 +81,7 @@ fn kube_apiserver(folder: &Folder, port: u16) -> Vec<String> {
         // Nobody has a certificate of this CA (its key is gone), but controllers look for the ConfigMap this makes.
         format!("--client-ca-file={}", file("ca.crt")),
         "--anonymous-auth=false".to_owned(),
-        "--authorization-mode=RBAC".to_owned(),
+        format!("--authorization-mode={}RBAC", if choices.node { "Node," } else { "" }),
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
         format!("--service-account-key-file={}", file("service-accounts.pub")),
         format!("--service-account-signing-key-file={}", file("service-accounts.key")),
@@ -108,6 +118,22 @@ fn kube_controller_manager(folder: &Folder, port: u16) -> Vec<String> {
         "--kube-api-qps=300".to_owned(),
         "--kube-api-burst=600".to_owned(),
         // There is one; waiting for a lease would only delay it.
+        "--leader-elect=false".to_owned(),
+        "--profiling=false".to_owned(),
+    ]
+}
+
+fn kube_scheduler(folder: &Folder, port: u16) -> Vec<String> {
+    let file = |name: &str| folder.file(name).display().to_string();
+    let kubeconfig = file("scheduler.kubeconfig");
+    vec![
+        format!("--kubeconfig={kubeconfig}"),
+        format!("--authentication-kubeconfig={kubeconfig}"),
+        format!("--authorization-kubeconfig={kubeconfig}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={port}"),
+        format!("--tls-cert-file={}", file("server.crt")),
+        format!("--tls-private-key-file={}", file("server.key")),
         "--leader-elect=false".to_owned(),
         "--profiling=false".to_owned(),
     ]

@@ -13,13 +13,14 @@ use super::credentials;
 use super::diagnosis;
 use super::folder::Folder;
 use super::health;
+use super::node::{self, Room};
 use super::ports;
 use super::state::{Component, Started, State};
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::process::ProcessId;
 use crate::progress::Progress;
-use crate::setup::{Program, Tools};
+use crate::setup::{Program, Tools, debian};
 
 /// All servers together. They take about three seconds on two cores.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -37,6 +38,10 @@ pub(crate) struct Wanted {
     /// With kube-controller-manager. Without it nothing is collected, no namespace goes away, and what is in the objects is
     /// what clients wrote.
     pub(crate) controllers: bool,
+    /// With kube-scheduler. Without it pods stay as clients left them.
+    pub(crate) scheduler: bool,
+    /// With containerd and kubelet, so that pods run; all of it in a [`Room`] of its own.
+    pub(crate) node: bool,
 }
 
 impl Wanted {
@@ -44,15 +49,28 @@ impl Wanted {
     pub(crate) const USUAL: Self = Self {
         durable: false,
         controllers: true,
+        scheduler: true,
+        node: false,
     };
     /// Only an API server and its etcd.
     pub(crate) const BARE: Self = Self {
-        durable: false,
         controllers: false,
+        scheduler: false,
+        ..Self::USUAL
+    };
+    /// With pods that run.
+    pub(crate) const WITH_NODE: Self = Self {
+        node: true,
+        ..Self::USUAL
     };
 
     fn components(self) -> impl Iterator<Item = Component> {
-        let is_wanted = move |component: &Component| self.controllers || *component != Component::KubeControllerManager;
+        let is_wanted = move |component: &Component| match component {
+            Component::Etcd | Component::KubeApiserver => true,
+            Component::KubeControllerManager => self.controllers,
+            Component::KubeScheduler => self.scheduler,
+            Component::Containerd | Component::Kubelet => self.node,
+        };
         Component::ALL.into_iter().filter(is_wanted)
     }
 }
@@ -99,10 +117,17 @@ impl ControlPlane {
             folder,
             state: State {
                 kubectl: PathBuf::new(),
+                room: None,
                 components: Vec::new(),
             },
             _lock: lock,
         };
+        if wanted.node {
+            let room = Room::open(&fresh.folder)?;
+            fresh.state.room = Some(room);
+            // Known before anything else is started in it: `down` has to find it.
+            fresh.state.save(&fresh.folder)?;
+        }
         for attempt in 1..=PORT_ATTEMPTS {
             fresh.plan(tools, wanted)?;
             let server = &fresh.state.get(Component::KubeApiserver)?.address;
@@ -112,6 +137,7 @@ impl ControlPlane {
                 Err(error) => {
                     stop_all(&fresh.state);
                     if attempt == PORT_ATTEMPTS || !diagnosis::is_port_taken(&error) {
+                        Room::close(&fresh.folder);
                         fresh.folder.clear_but_logs()?;
                         return Err(error);
                     }
@@ -125,24 +151,27 @@ impl ControlPlane {
         let choices = Choices {
             api_port: ports::pick()?,
             controller_port: ports::pick()?,
+            scheduler_port: ports::pick()?,
             durable: wanted.durable,
+            node: wanted.node,
         };
         let started = |component: Component| {
-            let tool = tools.get(component.program())?;
+            let (program, version) = match component.program() {
+                Some(program) => tools.get(program).map(|tool| (tool.path.clone(), tool.version))?,
+                None => debian::ensure()?.containerd()?,
+            };
             Ok(Started {
                 component,
-                program: tool.path.clone(),
-                version: tool.version,
+                program,
+                version,
                 arguments: arguments::arguments(component, &self.folder, choices),
                 address: arguments::address(component, &self.folder, choices),
                 process: None,
             })
         };
         let components = wanted.components().map(started).collect::<Result<_>>()?;
-        self.state = State {
-            kubectl: tools.get(Program::Kubectl)?.path.clone(),
-            components,
-        };
+        self.state.kubectl.clone_from(&tools.get(Program::Kubectl)?.path);
+        self.state.components = components;
         self.state.save(&self.folder)
     }
 
@@ -166,10 +195,17 @@ impl ControlPlane {
         let started = self.state.get(component)?;
         let mut progress = Progress::start(format!("waiting for {}", component.name()));
         loop {
-            let healthy = health::is_healthy(started, &self.folder, &self.state.kubectl)
-                && (component != Component::KubeControllerManager
-                    || health::controllers_work(&self.folder, &self.state.kubectl));
+            let asking = health::Asking::of(&self.folder, &self.state);
+            let healthy = asking.is_healthy(started)
+                && match component {
+                    Component::KubeControllerManager => asking.controllers_work(),
+                    Component::Kubelet => asking.node_is_ready(),
+                    _ => true,
+                };
             if healthy {
+                if component == Component::Containerd {
+                    node::load_images(&self.folder)?;
+                }
                 progress.finish("healthy");
                 return Ok(());
             }
@@ -204,13 +240,16 @@ impl ControlPlane {
         let log_from = log.metadata().map_err(Error::at("read", &path))?.len();
         let both = log.try_clone().map_err(Error::at("open", &path))?;
         let name = component.name();
-        let mut command = Command::new(&started.program);
+        let mut command = match &self.state.room {
+            Some(room) => room.command(&started.program, self.folder.path()),
+            None => Command::new(&started.program),
+        };
         command
             .args(&started.arguments)
             .current_dir(self.folder.path())
             // The same whoever starts it: no proxy, KUBECONFIG or GODEBUG of the caller.
             .env_clear()
-            .env("PATH", "/usr/bin:/bin")
+            .env("PATH", node::search_path(component)?)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(both)
@@ -243,13 +282,20 @@ fn refuse_another_kind(folder: &Folder, state: &State, wanted: Wanted) -> Result
     if has == wants {
         return Ok(());
     }
-    let (with, flag) = if wanted.controllers {
-        ("without", "repeat --no-controller-manager")
-    } else {
-        ("with", "leave out --no-controller-manager")
+    let differs = |component: &Component| has.contains(component) != wants.contains(component);
+    let component = Component::ALL.into_iter().find(differs).unwrap_or(Component::Etcd);
+    let with = if has.contains(&component) { "with" } else { "without" };
+    let flag = match (component, has.contains(&component)) {
+        (Component::KubeControllerManager, true) => "leave out --no-controller-manager",
+        (Component::KubeControllerManager, false) => "repeat --no-controller-manager",
+        (Component::KubeScheduler, true) => "leave out --no-scheduler",
+        (Component::KubeScheduler, false) => "repeat --no-scheduler",
+        (_, true) => "repeat --kubelet",
+        (_, false) => "leave out --kubelet",
     };
     Err(Error::Machine(format!(
-        "the control plane in {dir} was started {with} kube-controller-manager; {flag}, or `cargo xtask k8s down --dir {dir}` first",
+        "the control plane in {dir} was started {with} {name}; {flag}, or `cargo xtask k8s down --dir {dir}` first",
+        name = component.name(),
         dir = folder.path().display()
     )))
 }
@@ -270,6 +316,7 @@ pub(crate) fn down(folder: &Folder) -> Result<Vec<String>> {
     let state = State::load(folder).ok().flatten();
     let mut stopped = state.as_ref().map(stop_all).unwrap_or_default();
     stop_strays(folder, &mut stopped);
+    Room::close(folder);
     folder.clear()?;
     Ok(stopped)
 }
@@ -320,6 +367,7 @@ mod tests {
         };
         State {
             kubectl: PathBuf::new(),
+            room: None,
             components: wanted.components().map(started).collect(),
         }
     }
@@ -331,6 +379,8 @@ mod tests {
         for (first, second, way_out) in [
             (Wanted::USUAL, Wanted::BARE, "leave out --no-controller-manager"),
             (Wanted::BARE, Wanted::USUAL, "repeat --no-controller-manager"),
+            (Wanted::USUAL, Wanted::WITH_NODE, "leave out --kubelet"),
+            (Wanted::WITH_NODE, Wanted::USUAL, "repeat --kubelet"),
         ] {
             // As another command finds it.
             state(first).save(&folder).unwrap();

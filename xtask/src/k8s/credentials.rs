@@ -7,6 +7,7 @@ use std::io::Read;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
 use super::folder::Folder;
+use super::node;
 use crate::error::{Error, Result};
 use crate::paths;
 
@@ -31,10 +32,10 @@ rules:
   - level: None
     nonResourceURLs: ['*']
   - level: None
-    users: ['system:apiserver', 'system:kube-controller-manager']
+    users: ['system:apiserver', 'system:kube-controller-manager', 'system:kube-scheduler']
     verbs: [get, list, watch]
   - level: None
-    userGroups: ['system:serviceaccounts:kube-system']
+    userGroups: ['system:serviceaccounts:kube-system', 'system:nodes']
     verbs: [get, list, watch]
   - level: Metadata
 ";
@@ -43,6 +44,8 @@ rules:
 pub(crate) struct Tokens {
     admin: String,
     controller_manager: String,
+    scheduler: String,
+    kubelet: String,
 }
 
 /// What does not depend on ports.
@@ -55,11 +58,23 @@ pub(crate) fn create(folder: &Folder) -> Result<Tokens> {
     let tokens = Tokens {
         admin: random_token()?,
         controller_manager: random_token()?,
+        scheduler: random_token()?,
+        kubelet: random_token()?,
     };
-    let users = format!(
-        "{},admin,admin,\"system:masters\"\n{},system:kube-controller-manager,system:kube-controller-manager\n",
-        tokens.admin, tokens.controller_manager
-    );
+    let users = [
+        (&tokens.admin, "admin", ",\"system:masters\""),
+        (&tokens.controller_manager, "system:kube-controller-manager", ""),
+        (&tokens.scheduler, "system:kube-scheduler", ""),
+        (
+            &tokens.kubelet,
+            &format!("system:node:{}", node::NAME),
+            ",\"system:nodes\"",
+        ),
+    ];
+    let users: String = users
+        .iter()
+        .map(|(token, user, groups)| format!("{token},{user},{user}{groups}\n"))
+        .collect();
     paths::write_private(&folder.file("tokens.csv"), &users)?;
     Ok(tokens)
 }
@@ -86,8 +101,18 @@ current-context: usher
         )
     };
     paths::write_private(&folder.kubeconfig(), &text("admin", &tokens.admin))?;
-    let controllers = text("kube-controller-manager", &tokens.controller_manager);
-    paths::write_private(&folder.file("controller-manager.kubeconfig"), &controllers)
+    for (file, user, token) in [
+        (
+            "controller-manager.kubeconfig",
+            "kube-controller-manager",
+            &tokens.controller_manager,
+        ),
+        ("scheduler.kubeconfig", "kube-scheduler", &tokens.scheduler),
+        ("kubelet.kubeconfig", "kubelet", &tokens.kubelet),
+    ] {
+        paths::write_private(&folder.file(file), &text(user, token))?;
+    }
+    Ok(())
 }
 
 fn certificates() -> std::result::Result<Vec<(&'static str, String)>, rcgen::Error> {

@@ -15,9 +15,11 @@ const PATH_LIMIT_BYTES: usize = 96;
 const STOPPING_LOCK_LIMIT: Duration = Duration::from_secs(10);
 
 /// Names of what we make there, so that `down` removes these and nothing else a user may have put beside them.
-const OWNED: [&str; 17] = [
+const OWNED: [&str; 24] = [
     "audit-policy.yaml",
     "ca.crt",
+    "containerd.log",
+    "containerd.sock",
     "controller-manager.kubeconfig",
     "etcd",
     "etcd.log",
@@ -25,8 +27,13 @@ const OWNED: [&str; 17] = [
     "flexvolume",
     "kube-apiserver.log",
     "kube-controller-manager.log",
+    "kube-scheduler.log",
     "kubeconfig",
+    "kubelet.kubeconfig",
+    "kubelet.log",
+    "node",
     "peer.sock",
+    "scheduler.kubeconfig",
     "server.crt",
     "server.key",
     "service-accounts.key",

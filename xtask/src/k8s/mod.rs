@@ -1,6 +1,7 @@
 //! `cargo xtask k8s`: a real Kubernetes control plane (etcd, kube-apiserver and, unless told otherwise,
-//! kube-controller-manager; no nodes) on this machine, as the calling user, on loopback only. Everything it makes is in one [`folder`]; [`state`] remembers what was
-//! started; [`control_plane`] starts and stops; [`guard`] cleans up after a killed test run.
+//! kube-controller-manager and kube-scheduler; no nodes) on this machine, as the calling user, on loopback only. With
+//! `--kubelet`, as root, also a [`node`] where pods run. Everything it makes is in one [`folder`]; [`state`] remembers
+//! what was started; [`control_plane`] starts and stops; [`guard`] cleans up after a killed test run.
 //!
 //! Fault tests call `kill`, `start`, `restart` and `compact` by the binary in `USHER_XTASK`, with `--dir $USHER_K8S_DIR`.
 
@@ -12,10 +13,13 @@ mod etcd;
 mod folder;
 mod guard;
 mod health;
+mod node;
 mod ports;
 mod state;
 
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::{Args, Subcommand};
 
@@ -26,7 +30,7 @@ pub(crate) use guard::Guarded;
 use state::{Component, State};
 
 use crate::error::{Error, Result};
-use crate::process::ProcessId;
+use crate::process::{self, ProcessId};
 use crate::progress;
 use crate::setup::{self, Tools};
 
@@ -44,6 +48,19 @@ pub(crate) enum K8s {
         /// Only etcd and kube-apiserver: nothing is collected, no namespace goes away.
         #[arg(long)]
         no_controller_manager: bool,
+        /// Without kube-scheduler: pods stay where clients put them.
+        #[arg(long)]
+        no_scheduler: bool,
+        /// With containerd and kubelet, so that pods run. As root; reached by `cargo xtask k8s exec`.
+        #[arg(long, conflicts_with_all = ["no_controller_manager", "no_scheduler"])]
+        kubelet: bool,
+    },
+    /// Run a command where the servers of `up --kubelet` are to be reached.
+    Exec {
+        #[command(flatten)]
+        place: Place,
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
     },
     /// Stop it and remove all it stored.
     Down(Place),
@@ -85,21 +102,27 @@ pub(crate) struct One {
 impl K8s {
     pub(crate) fn run(self) -> Result<()> {
         match self {
-            Self::Build => setup::command(),
+            Self::Build => setup::command(false),
             Self::Up {
                 place,
                 durable,
                 no_controller_manager,
+                no_scheduler,
+                kubelet,
             } => {
-                let tools = setup::ensure(&[setup::Set::Kubernetes])?;
                 let wanted = Wanted {
                     durable,
                     controllers: !no_controller_manager,
+                    // Nobody makes the accounts that pods need, so there is nothing to be placed.
+                    scheduler: !no_scheduler && !no_controller_manager,
+                    node: kubelet,
                 };
+                let tools = tools(wanted)?;
                 let kubeconfig = up(Folder::locate(place.dir)?, &tools, wanted)?;
                 progress::say(&format!("export KUBECONFIG={}", kubeconfig.display()));
                 Ok(())
             }
+            Self::Exec { place, command } => exec(&Folder::locate(place.dir)?, &command),
             Self::Down(place) => {
                 let folder = Folder::locate(place.dir)?;
                 match control_plane::down(&folder)?.as_slice() {
@@ -134,6 +157,44 @@ impl K8s {
     }
 }
 
+/// What is to be built for it.
+pub(crate) fn tools(wanted: Wanted) -> Result<Tools> {
+    let mut sets = vec![setup::Set::Kubernetes];
+    if wanted.node {
+        node::require_root()?;
+        sets.push(setup::Set::Node);
+    }
+    setup::ensure(&sets)
+}
+
+/// A command where the servers of `up --kubelet` are to be reached.
+pub(crate) fn inside(folder: &Folder, program: &OsStr, working_folder: &Path) -> Result<Command> {
+    let state = State::load(folder)?.ok_or_else(|| Error::NotRunning(folder.path().to_path_buf()))?;
+    let room = state.room.ok_or_else(|| {
+        let why = "has no room of its own: it was started without --kubelet, and is reached from anywhere";
+        Error::Machine(format!("the control plane in {} {why}", folder.path().display()))
+    })?;
+    Ok(room.command(Path::new(program), working_folder))
+}
+
+fn exec(folder: &Folder, words: &[OsString]) -> Result<()> {
+    let Some((program, arguments)) = words.split_first() else {
+        return Ok(());
+    };
+    let here = std::env::current_dir().map_err(Error::io("find the working folder"))?;
+    let mut command = inside(folder, program, &here)?;
+    command.args(arguments).env("KUBECONFIG", folder.kubeconfig());
+    let status = process::run_group(&mut command, |_| Ok(()))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Program {
+        program: program.to_string_lossy().into_owned(),
+        status: status.to_string(),
+        output: String::new(),
+    })
+}
+
 /// Returns the admin's kubeconfig.
 pub(crate) fn up(folder: Folder, tools: &Tools, wanted: Wanted) -> Result<PathBuf> {
     let kubeconfig = ControlPlane::up(folder, tools, wanted)?;
@@ -153,7 +214,7 @@ fn status(folder: &Folder) -> Result<()> {
         let pid = started
             .running()
             .map_or("-".to_owned(), |process| process.pid.to_string());
-        let healthy = health::is_healthy(started, folder, &state.kubectl);
+        let healthy = health::Asking::of(folder, &state).is_healthy(started);
         if !healthy {
             unhealthy.push(name);
         }

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
+use super::node::Room;
 use crate::error::{Error, Result};
 use crate::paths;
 use crate::process::ProcessId;
@@ -18,21 +19,42 @@ pub(crate) enum Component {
     Etcd,
     KubeApiserver,
     KubeControllerManager,
+    KubeScheduler,
+    Containerd,
+    Kubelet,
 }
 
 impl Component {
-    pub(crate) const ALL: [Self; 3] = [Self::Etcd, Self::KubeApiserver, Self::KubeControllerManager];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Containerd,
+        Self::Kubelet,
+    ];
 
-    pub(crate) const fn program(self) -> Program {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Etcd => Program::Etcd,
-            Self::KubeApiserver => Program::ApiServer,
-            Self::KubeControllerManager => Program::ControllerManager,
+            Self::Etcd => "etcd",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeScheduler => "kube-scheduler",
+            Self::Containerd => "containerd",
+            Self::Kubelet => "kubelet",
         }
     }
 
-    pub(crate) const fn name(self) -> &'static str {
-        self.program().name()
+    /// What `setup` builds for it; containerd comes from Debian.
+    pub(crate) const fn program(self) -> Option<Program> {
+        match self {
+            Self::Etcd => Some(Program::Etcd),
+            Self::KubeApiserver => Some(Program::ApiServer),
+            Self::KubeControllerManager => Some(Program::ControllerManager),
+            Self::KubeScheduler => Some(Program::Scheduler),
+            Self::Containerd => None,
+            Self::Kubelet => Some(Program::Kubelet),
+        }
     }
 
     pub(crate) fn log(self, folder: &Folder) -> PathBuf {
@@ -43,6 +65,8 @@ impl Component {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) kubectl: PathBuf,
+    /// What the servers are started in, where pods run beside them.
+    pub(crate) room: Option<Room>,
     pub(crate) components: Vec<Started>,
 }
 
@@ -122,6 +146,7 @@ mod tests {
         assert_eq!(State::load(&folder).unwrap(), None);
         let mut state = State {
             kubectl: "/bin/kubectl".into(),
+            room: None,
             components: vec![Started {
                 component: Component::KubeApiserver,
                 program: "/bin/kube-apiserver".into(),

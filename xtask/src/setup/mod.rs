@@ -1,4 +1,5 @@
-//! `cargo xtask setup`: etcd, kube-apiserver, kube-controller-manager, kubectl and promtool, ready to run.
+//! `cargo xtask setup`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and promtool, ready to run;
+//! with `--kubelet` also kubelet and, from Debian, what it runs containers with ([`debian`]).
 //!
 //! A fitting program on PATH is taken as it is; the others are built from the Go modules pinned in `xtask/k8s` and
 //! `xtask/promtool`. Results live in `CACHE/tools/KEY/NAME`, where KEY covers versions, checksums and flags ([`pins`]). One
@@ -6,6 +7,7 @@
 //! the servers links to each program wherever it is, for people and tests that want one folder for all of them.
 
 mod build;
+pub(crate) mod debian;
 mod go;
 mod pins;
 mod version;
@@ -160,8 +162,13 @@ fn link(target: &Path, link: &Path) -> Result<()> {
     std::fs::rename(&partial, link).map_err(Error::at("create", link))
 }
 
-pub(crate) fn command() -> Result<()> {
-    let tools = ensure(&Set::ALL)?;
+pub(crate) fn command(kubelet: bool) -> Result<()> {
+    let mut sets = Set::TESTS.to_vec();
+    if kubelet {
+        sets.push(Set::Node);
+        debian::ensure()?;
+    }
+    let tools = ensure(&sets)?;
     progress::line("the programs for the tests are ready");
     tools.describe();
     Ok(())

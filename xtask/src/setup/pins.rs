@@ -15,7 +15,9 @@ pub(crate) enum Program {
     Etcd,
     ApiServer,
     ControllerManager,
+    Scheduler,
     Kubectl,
+    Kubelet,
     Promtool,
 }
 
@@ -24,12 +26,15 @@ pub(crate) enum Program {
 pub(crate) enum Set {
     /// The control plane that tests run against.
     Kubernetes,
+    /// What runs pods beside it. Only where it is asked for: its build is another minute, and only root can start it.
+    Node,
     /// What runs the tests of the alert rules.
     Prometheus,
 }
 
 impl Set {
-    pub(crate) const ALL: [Self; 2] = [Self::Kubernetes, Self::Prometheus];
+    /// What `cargo xtask test` needs.
+    pub(crate) const TESTS: [Self; 2] = [Self::Kubernetes, Self::Prometheus];
 
     pub(super) const fn programs(self) -> &'static [Program] {
         match self {
@@ -37,8 +42,10 @@ impl Set {
                 Program::Etcd,
                 Program::ApiServer,
                 Program::ControllerManager,
+                Program::Scheduler,
                 Program::Kubectl,
             ],
+            Self::Node => &[Program::Kubelet],
             Self::Prometheus => &[Program::Promtool],
         }
     }
@@ -47,6 +54,7 @@ impl Set {
     pub(super) fn module(self) -> PathBuf {
         let folder = match self {
             Self::Kubernetes => "xtask/k8s",
+            Self::Node => "xtask/kubelet",
             Self::Prometheus => "xtask/promtool",
         };
         paths::repository().join(folder)
@@ -59,7 +67,9 @@ impl Program {
             Self::Etcd => "etcd",
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
             Self::Kubectl => "kubectl",
+            Self::Kubelet => "kubelet",
             Self::Promtool => "promtool",
         }
     }
@@ -69,7 +79,9 @@ impl Program {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
+            Self::Scheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Kubelet => "k8s.io/kubernetes/cmd/kubelet",
             Self::Promtool => "github.com/prometheus/prometheus/cmd/promtool",
         }
     }
@@ -94,7 +106,7 @@ impl Program {
     pub(super) const fn oldest(self) -> Version {
         match self {
             Self::Etcd => Version::new(3, 5, 0),
-            Self::ApiServer | Self::ControllerManager => Version::new(1, 33, 0),
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubelet => Version::new(1, 33, 0),
             Self::Kubectl => Version::new(1, 31, 0),
             Self::Promtool => Version::new(3, 0, 0),
         }
@@ -123,6 +135,7 @@ impl Pins {
                 required(go_mod, "k8s.io/kubernetes")?,
                 required(go_mod, "go.etcd.io/etcd/server/v3")?,
             ],
+            Set::Node => vec![required(go_mod, "k8s.io/kubernetes")?],
             Set::Prometheus => vec![released(required(go_mod, "github.com/prometheus/prometheus")?)],
         };
         let unkeyed = Self {
@@ -150,6 +163,7 @@ impl Pins {
             .collect();
         let names: &[&str] = match set {
             Set::Kubernetes => &["k8s", "etcd"],
+            Set::Node => &["kubelet"],
             Set::Prometheus => &["promtool"],
         };
         let pinned: Vec<String> = names
@@ -179,6 +193,7 @@ impl Pins {
                 self.of(Program::ApiServer),
                 self.of(Program::Etcd)
             ),
+            Set::Node => format!("kubelet {}", self.of(Program::Kubelet)),
             Set::Prometheus => format!("promtool {}", self.of(Program::Promtool)),
         }
     }
@@ -189,7 +204,7 @@ impl Pins {
         let mut link = String::from("-s -w");
         let mut flags = vec!["-mod=readonly".into(), "-trimpath".into(), "-buildvcs=false".into()];
         match self.set {
-            Set::Kubernetes => {
+            Set::Kubernetes | Set::Node => {
                 let version = self.of(Program::ApiServer);
                 let Version { major, minor, .. } = version;
                 for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -277,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_committed_modules_are_pinned() {
-        for set in Set::ALL {
+        for set in [Set::Kubernetes, Set::Node, Set::Prometheus] {
             let pins = Pins::read(set).unwrap();
             for &program in set.programs() {
                 assert!(pins.of(program).fits(program.oldest()), "{}", program.name());

@@ -9,7 +9,7 @@ use crate::store::{Entry, Key, Kind, LogEntry};
 pub(super) type GroupResource = (Box<str>, Box<str>);
 
 #[derive(Debug, Default)]
-pub(super) struct Census {
+pub(crate) struct Census {
     kinds: HashMap<GroupResource, usize>,
     namespaces: HashMap<Box<str>, BTreeMap<GroupResource, usize>>,
 }

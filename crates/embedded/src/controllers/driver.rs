@@ -22,6 +22,10 @@ use crate::store::{LogEntry, Prefix, Watcher};
 /// A sync that failed is tried again after this, then twice that, up to the longest: the reference's queues do the same.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_millis(5);
 const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(1_000);
+/// What is of no use now rests that long, then twice that, up to the longest: as a pod that finds no node does in the
+/// reference.
+const FIRST_REST: SignedDuration = SignedDuration::from_secs(1);
+const LONGEST_REST: SignedDuration = SignedDuration::from_secs(10);
 
 /// One sync that could run: of which controller, for which key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,16 +49,50 @@ pub(crate) struct Pending {
     alarms: BTreeSet<(Timestamp, WorkId)>,
     /// Failures in a row.
     failures: BTreeMap<WorkId, u32>,
+    rests: BTreeMap<WorkId, Rest>,
+}
+
+/// What was of no use rests. If it is wished for meanwhile it gets one try more, which the reference gives when nothing else
+/// waits; whatever is wished for after that comes when the rest is over.
+#[derive(Debug, Clone)]
+struct Rest {
+    times: u32,
+    until: Timestamp,
+    was_disturbed: bool,
 }
 
 impl Pending {
-    fn take(&mut self, controller: Controller, wishes: Wishes) {
+    fn take(&mut self, controller: Controller, wishes: Wishes, now: Timestamp) {
         let id = |key: String| WorkId { controller, key };
         for key in wishes.never {
-            self.stop(&id(key));
+            let id = id(key);
+            self.stop(&id);
+            self.rests.remove(&id);
+        }
+        for key in wishes.rest {
+            let rest = self.rests.entry(id(key)).or_insert(Rest {
+                times: 0,
+                until: now,
+                was_disturbed: false,
+            });
+            let length = FIRST_REST.saturating_mul(1 << rest.times.min(10)).min(LONGEST_REST);
+            rest.times += 1;
+            rest.was_disturbed &= rest.until > now;
+            rest.until = now.saturating_add(length).unwrap_or(Timestamp::MAX);
         }
         for key in wishes.now {
-            self.wake(id(key));
+            let id = id(key);
+            match self.rests.get_mut(&id).filter(|rest| rest.until > now) {
+                Some(rest) if rest.was_disturbed => {
+                    let until = rest.until;
+                    self.wait(id, until);
+                }
+                Some(rest) => {
+                    rest.was_disturbed = true;
+                    self.wake(id);
+                }
+                None => self.wake(id),
+            }
         }
         for (key, when) in wishes.at {
             self.wait(id(key), when);
@@ -168,7 +206,7 @@ impl Driver {
         for (name, control) in &mut self.controls {
             let mut wishes = Wishes::default();
             control.begin(&self.hand, &state.entries, &self.census, &mut wishes);
-            self.pending.take(*name, wishes);
+            self.pending.take(*name, wishes, self.hand.now());
         }
         true
     }
@@ -179,7 +217,7 @@ impl Driver {
         for (name, control) in &mut self.controls {
             let mut wishes = Wishes::default();
             control.see(&self.hand, line, &self.census, &mut wishes);
-            self.pending.take(*name, wishes);
+            self.pending.take(*name, wishes, self.hand.now());
         }
     }
 
@@ -213,7 +251,7 @@ impl Driver {
         };
         let mut wishes = Wishes::default();
         let result = control.sync(&self.hand, &id.key, &mut wishes).await;
-        self.pending.take(id.controller, wishes);
+        self.pending.take(id.controller, wishes, self.hand.now());
         match result {
             Ok(next) => {
                 self.pending.failures.remove(id);

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::mirror::Mirror;
 use super::recorder::{Happening, Recorder};
 use crate::fault::Fault;
+use crate::node::entry::NodeEntry;
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::catalog::{Catalog, Resource};
 use crate::registry::{DeleteOptions, Patch, Registry};
@@ -41,6 +42,8 @@ pub(crate) struct Settings {
     pub(crate) security: Arc<Security>,
     /// The data folder, once there is one: a cluster in memory makes it when somebody needs it.
     pub(crate) data: Arc<OnceLock<PathBuf>>,
+    /// Which nodes there are (11.1).
+    pub(crate) nodes: Arc<[NodeEntry]>,
 }
 
 /// The part of an object that deletion is about.
@@ -175,6 +178,11 @@ impl Hand {
             Err(fault) if fault.code == 404 => Ok(()),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Sends pods to nodes, all of them or none. Each is a pod, its uid and the node.
+    pub(crate) async fn bind(&self, bindings: &[(Target, String, String)]) -> Result<(), Fault> {
+        self.registry.bind_all(&self.ask(), bindings).await
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -6,9 +6,12 @@
 //!   [`definitions`]: instances go with their CRD (D6). [`events`]: Events go after an hour. [`compaction`]: history goes
 //!   after five minutes (S7).
 //!
+//! - [`deployments`], [`replica_sets`], [`stateful_sets`]: workloads and their pods (C4, C3, C5). They share [`pods`] (what
+//!   pods are asked), [`ownership`] (adoption and release), [`templates`] and [`batches`].
 //! - [`accounts`], [`certificates`], [`tokens`]: what each namespace and each account has (C2). [`endpoints`]: whom a
 //!   Service leads to (C6). [`volumes`], [`protection`]: claims and their volumes (C7). [`disruption`]: how many pods may
 //!   go (C8). [`nodes`], [`pod_garbage`]: nodes that are lost, and their pods (C9).
+//! - The scheduler and the hollow nodes are controllers too: [`crate::scheduler`], [`crate::node::hollow`].
 //! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write. [`pods`]: what all of them
 //!   ask of pods.
 //!
@@ -17,10 +20,12 @@
 //! writes. None of them polls; when nothing is written and nothing is due, nothing runs.
 
 mod accounts;
-mod census;
+mod batches;
+pub(crate) mod census;
 pub(crate) mod certificates;
 mod compaction;
 mod definitions;
+mod deployments;
 mod disruption;
 pub(crate) mod driver;
 mod endpoints;
@@ -30,10 +35,15 @@ pub(crate) mod hand;
 pub(crate) mod mirror;
 mod namespaces;
 mod nodes;
+mod ownership;
 mod pod_garbage;
 pub(crate) mod pods;
 mod protection;
 pub(crate) mod recorder;
+mod replica_sets;
+mod revisions;
+mod stateful_sets;
+mod templates;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -48,15 +58,23 @@ use jiff::Timestamp;
 use crate::fault::Fault;
 use crate::store::{Entry, LogEntry};
 
-use census::Census;
-use hand::Hand;
+pub(crate) use census::Census;
+pub(crate) use hand::Hand;
 
 /// Which controllers there are. Work is offered in this order: dependents are collected before the namespace or the
-/// definition that they need goes.
+/// definition that they need goes; and what happens to many pods at once happens before those who count them look, who
+/// then write one status for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
     GarbageCollector,
     Namespaces,
+    /// Gives pods their nodes (K1, K2).
+    Scheduler,
+    /// The nodes of `Options.nodes` that run nothing (11.1).
+    HollowNodes,
+    Deployments,
+    ReplicaSets,
+    StatefulSets,
     /// Makes the account `default` in each namespace.
     ServiceAccounts,
     /// Makes the ConfigMap `kube-root-ca.crt` in each namespace.
@@ -81,9 +99,14 @@ pub enum Controller {
 }
 
 impl Controller {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::GarbageCollector,
         Self::Namespaces,
+        Self::Scheduler,
+        Self::HollowNodes,
+        Self::Deployments,
+        Self::ReplicaSets,
+        Self::StatefulSets,
         Self::ServiceAccounts,
         Self::RootCertificates,
         Self::Tokens,
@@ -103,6 +126,9 @@ impl Controller {
         match self {
             Self::GarbageCollector => Box::<garbage::Garbage>::default(),
             Self::Namespaces => Box::<namespaces::Namespaces>::default(),
+            Self::Deployments => Box::<deployments::Deployments>::default(),
+            Self::ReplicaSets => Box::<replica_sets::ReplicaSets>::default(),
+            Self::StatefulSets => Box::<stateful_sets::StatefulSets>::default(),
             Self::ServiceAccounts => Box::<accounts::ServiceAccounts>::default(),
             Self::RootCertificates => Box::<certificates::RootCertificates>::default(),
             Self::Tokens => Box::<tokens::Tokens>::default(),
@@ -113,6 +139,8 @@ impl Controller {
             Self::Disruption => Box::<disruption::Disruption>::default(),
             Self::Nodes => Box::<nodes::Nodes>::default(),
             Self::PodGarbage => Box::<pod_garbage::PodGarbage>::default(),
+            Self::Scheduler => Box::<crate::scheduler::Scheduler>::default(),
+            Self::HollowNodes => Box::<crate::node::hollow::HollowNodes>::default(),
             Self::Definitions => Box::<definitions::Definitions>::default(),
             Self::Events => Box::<events::Events>::default(),
             Self::Compaction => Box::<compaction::Compaction>::default(),
@@ -125,6 +153,9 @@ impl fmt::Display for Controller {
         f.write_str(match self {
             Self::GarbageCollector => "garbage-collector",
             Self::Namespaces => "namespaces",
+            Self::Deployments => "deployments",
+            Self::ReplicaSets => "replica-sets",
+            Self::StatefulSets => "stateful-sets",
             Self::ServiceAccounts => "service-accounts",
             Self::RootCertificates => "root-certificates",
             Self::Tokens => "tokens",
@@ -135,6 +166,8 @@ impl fmt::Display for Controller {
             Self::Disruption => "disruption",
             Self::Nodes => "nodes",
             Self::PodGarbage => "pod-garbage",
+            Self::Scheduler => "scheduler",
+            Self::HollowNodes => "hollow-nodes",
             Self::Definitions => "definitions",
             Self::Events => "events",
             Self::Compaction => "compaction",
@@ -187,7 +220,7 @@ impl Default for Controllers {
 
 /// When a key is to be looked at again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+pub(crate) enum Next {
     /// When something about it changes.
     Done,
     At(Timestamp),
@@ -195,36 +228,43 @@ enum Next {
 
 /// What a controller asks the driver for while it looks at changes.
 #[derive(Debug, Default)]
-struct Wishes {
+pub(crate) struct Wishes {
     now: Vec<String>,
     at: Vec<(String, Timestamp)>,
     by: Vec<(String, Timestamp)>,
     never: Vec<String>,
+    rest: Vec<String>,
 }
 
 impl Wishes {
-    fn sync(&mut self, key: impl Into<String>) {
+    pub(crate) fn sync(&mut self, key: impl Into<String>) {
         self.now.push(key.into());
     }
 
     /// Then, and not at the time that was wished for before.
-    fn sync_at(&mut self, key: impl Into<String>, when: Timestamp) {
+    pub(crate) fn sync_at(&mut self, key: impl Into<String>, when: Timestamp) {
         self.at.push((key.into(), when));
     }
 
     /// Then, unless it is already waited for.
-    fn sync_by(&mut self, key: impl Into<String>, when: Timestamp) {
+    pub(crate) fn sync_by(&mut self, key: impl Into<String>, when: Timestamp) {
         self.by.push((key.into(), when));
     }
 
-    /// Not at the time that was wished for before.
-    fn no_more(&mut self, key: impl Into<String>) {
+    /// Not at the time that was wished for before, and without the rest that it took.
+    pub(crate) fn no_more(&mut self, key: impl Into<String>) {
         self.never.push(key.into());
+    }
+
+    /// It was of no use now. Whoever wishes for it again gets it once, then after a rest, which grows with each that it
+    /// takes.
+    pub(crate) fn rest(&mut self, key: impl Into<String>) {
+        self.rest.push(key.into());
     }
 }
 
 /// One controller. Keys are its own business: most use the store's.
-trait Control: fmt::Debug + Send {
+pub(crate) trait Control: fmt::Debug + Send {
     /// Forgets everything and starts from the whole state, which `census` has counted.
     fn begin(&mut self, hand: &Hand, state: &[Entry], census: &Census, wishes: &mut Wishes);
 
@@ -238,4 +278,41 @@ trait Control: fmt::Debug + Send {
         key: &'a str,
         wishes: &'a mut Wishes,
     ) -> BoxFuture<'a, Result<Next, Fault>>;
+}
+
+/// How workloads name their work: by namespace and name.
+fn work_key(namespace: Option<&str>, name: &str) -> String {
+    format!("{}/{name}", namespace.unwrap_or_default())
+}
+
+fn split(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+/// Nothing can be made there any more, and nothing needs to be.
+fn is_namespace_terminating(fault: &Fault) -> bool {
+    let causes = fault
+        .details
+        .as_ref()
+        .and_then(|details| details.get("causes")?.as_array());
+    causes.into_iter().flatten().any(|cause| {
+        cause
+            .get("reason")
+            .is_some_and(|reason| reason == "NamespaceTerminating")
+    })
+}
+
+/// A number of things as statuses say it.
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// The same where zero is left out.
+fn some_count(number: usize) -> Option<i32> {
+    Some(count(number)).filter(|count| *count > 0)
+}
+
+/// This second: statuses know no smaller unit, and what was written must compare equal when it is read again.
+fn this_second(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }

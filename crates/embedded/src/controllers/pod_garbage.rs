@@ -30,8 +30,6 @@ pub(super) struct PodGarbage {
     on: BTreeMap<String, BTreeSet<String>>,
     placed: BTreeMap<String, String>,
     finished: BTreeSet<String>,
-    /// When the quarantine of nodes that are not there ends.
-    until: BTreeMap<String, Timestamp>,
 }
 
 fn node_of(pod: &Pod) -> &str {
@@ -69,7 +67,7 @@ impl PodGarbage {
             self.on.entry(node.to_owned()).or_default().insert(key.to_owned());
             self.placed.insert(key.to_owned(), node.to_owned());
             if home.is_none() {
-                self.miss(hand, node, wishes);
+                Self::miss(hand, node, wishes);
             }
         }
         if pods::is_finished(pod) {
@@ -97,10 +95,10 @@ impl PodGarbage {
         }
     }
 
-    fn miss(&mut self, hand: &Hand, node: &str, wishes: &mut Wishes) {
+    /// The quarantine of a node that is not there begins, unless it has begun.
+    fn miss(hand: &Hand, node: &str, wishes: &mut Wishes) {
         let end = hand.now().saturating_add(QUARANTINE).unwrap_or(Timestamp::MAX);
-        let when = *self.until.entry(node.to_owned()).or_insert(end);
-        wishes.sync_by(format!("{NODE}{node}"), when);
+        wishes.sync_by(format!("{NODE}{node}"), end);
     }
 }
 
@@ -123,12 +121,10 @@ impl Control for PodGarbage {
                 }
             }
             ("", "nodes") => match hand.mirror.nodes.get(None, name) {
-                None if self.on.contains_key(name) => self.miss(hand, name, wishes),
+                None if self.on.contains_key(name) => Self::miss(hand, name, wishes),
                 None => {}
                 Some(node) => {
-                    if self.until.remove(name).is_some() {
-                        wishes.no_more(format!("{NODE}{name}"));
-                    }
+                    wishes.no_more(format!("{NODE}{name}"));
                     for key in self.on.get(name).into_iter().flatten() {
                         let found = key.split_once('/');
                         let pod = found.and_then(|(namespace, name)| hand.mirror.pods.get(Some(namespace), name));
@@ -157,15 +153,11 @@ impl Control for PodGarbage {
                 if hand.mirror.nodes.get(None, name).is_some() {
                     return Ok(Next::Done);
                 }
-                if let Some(when) = self.until.get(name).filter(|when| **when > hand.now()) {
-                    return Ok(Next::At(*when));
-                }
                 for key in self.on.get(name).cloned().unwrap_or_default() {
                     if let Some(pod) = pod(&key) {
                         end(hand, &pod, Some("PodGC: node no longer exists")).await?;
                     }
                 }
-                self.until.remove(name);
             } else if let Some(pod) = key.strip_prefix(POD).and_then(pod) {
                 let home = hand.mirror.nodes.get(None, node_of(&pod));
                 if is_stuck(&pod, home.as_deref()) {

@@ -6,7 +6,9 @@ use crate::admission::Review;
 use crate::fault::{Fault, FieldError, Path, Subject, quote};
 use crate::registry::ask::{Ask, Outcome, Target};
 use crate::registry::definitions::put_condition;
-use crate::registry::{Registry, TRIES, object};
+use crate::registry::update::MOVED;
+use crate::registry::{Refused, Registry, TRIES, object};
+use crate::store::{Change, Expect, Write};
 
 impl Registry {
     /// POST of `pods/NAME/binding`: the pod goes to a node, once.
@@ -69,6 +71,51 @@ impl Registry {
         Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
     }
 
+    /// Bindings that are made together: all of them or none, in one write (K2). Each is a pod, its uid and the node.
+    pub(crate) async fn bind_all(&self, ask: &Ask, bindings: &[(Target, String, String)]) -> Result<(), Fault> {
+        for (target, uid, node) in bindings {
+            let target = Target {
+                subresource: Some("binding".to_owned()),
+                ..target.clone()
+            };
+            let review = Review::command(&target, ask);
+            let mut asked = binding_of(&target, uid, node);
+            self.admit_command(&review, &mut asked, &mut Vec::new()).await?;
+            self.validate(&review, Some(&asked), &mut Vec::new()).await?;
+        }
+        for _ in 0..=TRIES {
+            let mut batch = Vec::with_capacity(bindings.len());
+            for (target, uid, node) in bindings {
+                let Some((entry, pod)) = self.live(target, &target.key())? else {
+                    return Err(target.not_found());
+                };
+                let binding = binding_of(target, uid, node);
+                check_bindable(target, &binding, &pod)?;
+                let bound = Self::store_form(&target.resource, &self.bound(&pod, &binding, node))?;
+                batch.push(Write {
+                    key: entry.key,
+                    expect: Expect::Revision(entry.revision),
+                    change: Change::Put(bound),
+                });
+            }
+            match self.commit_all(batch).await {
+                Ok(_) => return Ok(()),
+                Err(Refused::Fault(fault)) => return Err(fault),
+                // A status came in between.
+                Err(Refused::Moved) => {}
+            }
+        }
+        let name = bindings
+            .first()
+            .map(|(target, ..)| target.name.as_str())
+            .unwrap_or_default();
+        let subject = Subject {
+            group: String::new(),
+            kind: "pods/binding".to_owned(),
+        };
+        Err(Fault::conflict(&subject, name, MOVED))
+    }
+
     /// Mutating webhooks about a command to an object. A namespace that goes takes none.
     pub(super) async fn admit_command(
         &self,
@@ -106,6 +153,12 @@ impl Registry {
             tracing::warn!(name = object::name(&outcome.object), %fault, "the definition is stored but not served");
         }
     }
+}
+
+fn binding_of(target: &Target, uid: &str, node: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Binding",
+        "metadata": {"name": target.name, "namespace": target.namespace, "uid": uid},
+        "target": {"kind": "Node", "name": node}})
 }
 
 /// A pod is bound once, while it is not on its way out, and only if it is the one that was meant.

@@ -4,6 +4,10 @@
 //! ```text
 //! # What this case is about, and the rule it holds.
 //! controllers: true                     (only where kube-controller-manager has a part in it)
+//! scheduler: true                       (the same with kube-scheduler; such a case has all nodes for itself)
+//! node: true                            (the same with a node, `node-1`, where pods run)
+//! drop ..managedFields                  (up here: in every step)
+//! suffixes: alike                       (of names that controllers complete: which of them is first is by chance)
 //!
 //! POST $core/configmaps                 (GET, POST, PUT, DELETE, PATCH; APPLY, MERGE, STRATEGIC, JSON-PATCH are PATCHes)
 //! > Accept: application/yaml            (a header of the request)
@@ -11,9 +15,12 @@
 //! $uid = .metadata.uid                  (kept from the answer, to be used further down as $uid)
 //! show .metadata.labels                 (compare only this, for documents too large or too different to compare whole)
 //! drop .metadata.managedFields          (compare all but this)
+//! sort .items by .status.phase          (a list whose order is by chance, before anything is kept or compared)
 //! header Retry-After                    (compare this header of the answer as well)
 //! until 404                             (ask again until the code is this …)
 //! until .status.phase == "Active"       (… or until this is so; only the last answer is compared)
+//! until .metadata.uid != "$uid"         (… or until it is there and something else)
+//! until .items[*] count 3               (… or there are that many; several such lines must all be so)
 //! raw                                   (the body is sent as it stands)
 //! base64                                (the body is bytes; for protobuf, whose meaning a comment tells)
 //!
@@ -36,11 +43,19 @@ use crate::select::Path;
 pub struct Case {
     /// `area/name`.
     pub name: String,
-    /// Without kube-controller-manager unless it says so.
-    pub controllers: bool,
+    pub needs: Needs,
     pub steps: Vec<Step>,
     /// The whole file: times and addresses written in it are not hidden by the normaliser.
     pub text: String,
+}
+
+/// What has to be there beside an API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    Nothing,
+    Controllers,
+    Scheduler,
+    Node,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -88,8 +103,10 @@ pub struct Options {
     pub captures: Vec<(String, Source)>,
     pub show: Vec<Path>,
     pub drop: Vec<Path>,
+    /// Lists, and what their elements are put in order by.
+    pub sort: Vec<(Path, Path)>,
     pub shown_headers: Vec<String>,
-    pub until: Option<Until>,
+    pub until: Vec<Until>,
 }
 
 /// How the body stands in the file.
@@ -113,12 +130,20 @@ pub enum Until {
     Code(u16),
     Equals(Path, serde_json::Value),
     Exists(Path),
+    Count(Path, usize),
+    Differs(Path, serde_json::Value),
 }
 
 impl Case {
-    /// Others would notice what it does to the server.
+    /// Others would notice what it does to the server: forgetting, or nodes that a scheduler puts their pods on.
     pub fn runs_alone(&self) -> bool {
-        self.steps.iter().any(|step| step.action == Action::Compact)
+        let makes_nodes = |step: &Step| matches!(&step.action, Action::Request { method: "POST", path, .. } if path == "/api/v1/nodes");
+        let has_scheduler = self.needs != Needs::Nothing;
+        self.needs == Needs::Scheduler
+            || self
+                .steps
+                .iter()
+                .any(|step| step.action == Action::Compact || (has_scheduler && makes_nodes(step)))
     }
 }
 
@@ -128,11 +153,12 @@ const JSON: &str = "application/json";
 pub fn parse(name: &str, text: &str) -> Result<Case, String> {
     let mut case = Case {
         name: name.to_owned(),
-        controllers: false,
+        needs: Needs::Nothing,
         steps: Vec::new(),
         text: text.to_owned(),
     };
     let mut commented = false;
+    let mut dropped = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let wrong = |what: String| format!("{name}.case:{}: {what}", index + 1);
         if line.starts_with('#') {
@@ -146,9 +172,20 @@ pub fn parse(name: &str, text: &str) -> Result<Case, String> {
             }
             continue;
         }
-        if line == "controllers: true" && case.steps.is_empty() {
-            case.controllers = true;
-            continue;
+        if case.steps.is_empty() {
+            match line {
+                "controllers: true" => case.needs = Needs::Controllers,
+                "scheduler: true" => case.needs = Needs::Scheduler,
+                "node: true" => case.needs = Needs::Node,
+                _ => {}
+            }
+            if line.ends_with(": true") || line == "suffixes: alike" {
+                continue;
+            }
+            if let Some(path) = line.strip_prefix("drop ") {
+                dropped.push(Path::parse(path).map_err(wrong)?);
+                continue;
+            }
         }
         if let Some(action) = action(line).map_err(wrong)? {
             case.steps.push(Step {
@@ -171,6 +208,7 @@ pub fn parse(name: &str, text: &str) -> Result<Case, String> {
         return Err(format!("{name}.case: has no step"));
     }
     for step in &mut case.steps {
+        step.options.drop.extend(dropped.iter().cloned());
         if let Some(body) = &mut step.options.body {
             *body = dedent(body);
         }
@@ -243,10 +281,15 @@ fn option(line: &str, options: &mut Options) -> Result<(), String> {
         options.show.push(Path::parse(path)?);
     } else if let Some(path) = line.strip_prefix("drop ") {
         options.drop.push(Path::parse(path)?);
+    } else if let Some(sort) = line.strip_prefix("sort ") {
+        let (list, by) = sort
+            .split_once(" by ")
+            .ok_or("a list is put in order by `sort .list by .key`")?;
+        options.sort.push((Path::parse(list)?, Path::parse(by)?));
     } else if let Some(header) = line.strip_prefix("header ") {
         options.shown_headers.push(header.to_owned());
     } else if let Some(condition) = line.strip_prefix("until ") {
-        options.until = Some(until(condition)?);
+        options.until.push(until(condition)?);
     } else if line == "raw" {
         options.form = Form::Raw;
     } else if line == "base64" {
@@ -260,6 +303,14 @@ fn option(line: &str, options: &mut Options) -> Result<(), String> {
 fn until(condition: &str) -> Result<Until, String> {
     if let Ok(code) = condition.parse() {
         return Ok(Until::Code(code));
+    }
+    if let Some((path, count)) = condition.split_once(" count ") {
+        let count = count.parse().map_err(|_| format!("{count} is no number"))?;
+        return Ok(Until::Count(Path::parse(path)?, count));
+    }
+    if let Some((path, value)) = condition.split_once(" != ") {
+        let value = serde_json::from_str(value).map_err(|error| format!("{value}: {error}"))?;
+        return Ok(Until::Differs(Path::parse(path)?, value));
     }
     match condition.split_once(" == ") {
         Some((path, value)) => {
@@ -296,8 +347,8 @@ mod tests {
         assert_eq!(first.options.body.as_deref(), Some("a:\n  b: 1\n\nc: 2"));
         assert_eq!(first.options.headers, [("X".to_owned(), "y".to_owned())]);
         assert_eq!(first.options.captures.len(), 1);
-        assert_eq!(case.steps[3].options.until, Some(Until::Code(404)));
-        assert!(!case.controllers && !case.runs_alone());
+        assert_eq!(case.steps[3].options.until, [Until::Code(404)]);
+        assert!(case.needs == Needs::Nothing && !case.runs_alone());
     }
 
     #[test]
@@ -330,7 +381,19 @@ mod tests {
     }
 
     #[test]
-    fn compaction_is_not_for_company() {
-        assert!(parse("a/b", "# x\nCOMPACT\n").unwrap().runs_alone());
+    fn compaction_and_nodes_beside_a_scheduler_are_not_for_company() {
+        let alone = |text| parse("a/b", text).unwrap().runs_alone();
+        assert!(alone("# x\nCOMPACT\n"));
+        assert!(alone("# x\nscheduler: true\nGET /x\n"));
+        assert!(alone("# x\ncontrollers: true\nPOST /api/v1/nodes\n"));
+        assert!(!alone("# x\nPOST /api/v1/nodes\n"));
+        assert!(!alone("# x\ncontrollers: true\nGET /x\n"));
+    }
+
+    #[test]
+    fn what_is_dropped_above_is_dropped_in_every_step() {
+        let case = parse("a/b", "# x\ncontrollers: true\ndrop ..a\nGET /x\nGET /y\ndrop .b\n").unwrap();
+        let dropped = |step: usize| case.steps[step].options.drop.iter().map(Path::text).collect::<Vec<_>>();
+        assert_eq!((dropped(0), dropped(1)), (vec!["..a"], vec![".b", "..a"]));
     }
 }

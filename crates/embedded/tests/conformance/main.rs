@@ -4,7 +4,8 @@
 //! - The embedded server is compared with the recorded answers in every run. `CONFORMANCE=watch/` plays only cases whose
 //!   name contains that; `CONFORMANCE_SHOW=1` prints every answer that came.
 //! - Real servers are held against the same files where the environment names them, as `cargo xtask test` does (Z3):
-//!   `USHER_TEST_BARE_KUBECONFIG` for cases about the API server alone, `USHER_TEST_KUBECONFIG` for those with controllers.
+//!   `USHER_TEST_BARE_KUBECONFIG` for cases about the API server alone, `USHER_TEST_KUBECONFIG` for those with controllers
+//!   or a scheduler, `USHER_TEST_NODE_KUBECONFIG` for those whose pods run.
 //! - `cargo xtask conformance --record` renews the files from a real server (`CONFORMANCE_RECORD=1`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -24,7 +25,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt;
 
-use case::Case;
+use case::{Case, Needs};
 use difference::Difference;
 use run::{Answer, Story};
 use target::Target;
@@ -43,18 +44,25 @@ struct Played<'a> {
     seconds: f64,
 }
 
-/// Both servers of one kind.
+/// The servers of one kind.
 struct Servers {
     bare: Option<Target>,
     with_controllers: Option<Target>,
+    with_node: Option<Target>,
 }
 
 impl Servers {
     fn of(&self, case: &Case) -> Option<&Target> {
-        match case.controllers {
-            true => self.with_controllers.as_ref(),
-            false => self.bare.as_ref(),
+        match case.needs {
+            Needs::Nothing => self.bare.as_ref(),
+            Needs::Controllers | Needs::Scheduler => self.with_controllers.as_ref(),
+            Needs::Node => self.with_node.as_ref(),
         }
+    }
+
+    fn first(&self) -> Option<&Target> {
+        let servers = [&self.bare, &self.with_controllers, &self.with_node];
+        servers.into_iter().find_map(Option::as_ref)
     }
 }
 
@@ -164,14 +172,15 @@ async fn f3_the_embedded_server_answers_as_recorded() {
     let cases = chosen();
     let listed = difference::parse(&recorded::differences()).unwrap();
     let servers = Servers {
-        bare: Some(target::embedded(false)),
-        with_controllers: Some(target::embedded(true)),
+        bare: Some(target::embedded(Needs::Nothing)),
+        with_controllers: Some(target::embedded(Needs::Scheduler)),
+        with_node: Some(target::node()),
     };
     let played = play(&cases, &servers).await;
     assert_eq!(
         played.len(),
         cases.len(),
-        "both servers are there, with controllers and without"
+        "all servers are there: bare, with controllers, with a node"
     );
     let wrong = judge(&played, &listed);
     assert!(
@@ -187,13 +196,11 @@ async fn f3_the_embedded_server_answers_as_recorded() {
 async fn z3_the_recorded_answers_are_true_of_a_real_server() {
     let cases = chosen();
     let servers = Servers {
-        bare: target::real(false).await,
-        with_controllers: target::real(true).await,
+        bare: target::real(Needs::Nothing).await,
+        with_controllers: target::real(Needs::Scheduler).await,
+        with_node: target::real(Needs::Node).await,
     };
-    let (Some(first), started) = (
-        servers.bare.as_ref().or(servers.with_controllers.as_ref()),
-        Instant::now(),
-    ) else {
+    let (Some(first), started) = (servers.first(), Instant::now()) else {
         say("no real server is named (USHER_TEST_KUBECONFIG, USHER_TEST_BARE_KUBECONFIG): Z3 was not checked");
         return;
     };

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use regex::{Captures, Regex};
 use serde_json::Value;
 
@@ -19,6 +20,8 @@ pub struct Normaliser {
     bases: Vec<(String, Regex)>,
     /// Names the server completed, with what is shown for them.
     generated: Vec<(String, String)>,
+    /// Completed names all look the same.
+    alike: bool,
 }
 
 fn regex(pattern: &str) -> Regex {
@@ -35,7 +38,14 @@ static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| regex(r"\bkube-api-acces
 static GENERATE_NAME: LazyLock<Regex> = LazyLock::new(|| regex(r#"generateName:? "?([^\s",}]+)"#));
 static AGE: LazyLock<Regex> = LazyLock::new(|| regex(r"^(\d+[smhdy])+$"));
 static AGO: LazyLock<Regex> = LazyLock::new(|| regex(r"\((\d+[smhdy])+ ago\)"));
-static JWT: LazyLock<Regex> = LazyLock::new(|| regex(r"^eyJ[\w-]+\.[\w-]+\.[\w-]+$"));
+static JWT: LazyLock<Regex> = LazyLock::new(|| regex(r"^(eyJ[\w-]+\.[\w-]+\.[\w-]+|ZXlK[\w+/]{80,}=*)$"));
+static CERTIFICATE: LazyLock<Regex> = LazyLock::new(|| regex(r"^(-----BEGIN CERTIFICATE|LS0tLS1CRUdJTiBDRVJU)"));
+/// What controllers put behind a name to tell revisions apart.
+static HASH: LazyLock<Regex> = LazyLock::new(|| regex(r"-([bcdfghjklmnpqrstvwxz2456789]{6,10})\b"));
+static SUFFIX: LazyLock<Regex> = LazyLock::new(|| regex(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b"));
+/// Events are named after their object and the nanosecond.
+static EVENT: LazyLock<Regex> = LazyLock::new(|| regex(r"\.[0-9a-f]{16}\b"));
+static SCHEDULER: LazyLock<Regex> = LazyLock::new(|| regex(r"^default-scheduler-.+"));
 
 fn base(base: &str) -> (String, Regex) {
     let name = format!("{}([bcdfghjklmnpqrstvwxz2456789]{{5}})\\b", regex::escape(base));
@@ -51,6 +61,7 @@ impl Normaliser {
             seen: HashMap::new(),
             counts: HashMap::new(),
             generated: Vec::new(),
+            alike: case.lines().any(|line| line == "suffixes: alike"),
         }
     }
 
@@ -66,6 +77,10 @@ impl Normaliser {
             .iter()
             .fold(text, |text, (name, shown)| text.replace(name, shown));
         let text = self.completed(text);
+        let text = match self.alike {
+            true => SUFFIX.replace_all(&text, "-<suffix>").into_owned(),
+            false => text,
+        };
         let text = UID.replace_all(&text, |found: &Captures| match &found[0] {
             written if self.case.contains(written) => written.to_owned(),
             given => self.ordinal("uid", given),
@@ -79,6 +94,10 @@ impl Normaliser {
             written if self.case.contains(written) => written.to_owned(),
             given => self.ordinal("ip", given),
         });
+        let text = HASH.replace_all(&text, |found: &Captures| {
+            format!("-{}", self.ordinal("hash", &found[1]))
+        });
+        let text = EVENT.replace_all(&text, ".<event>");
         let text = OPENAPI_HASH.replace_all(&text, "hash=<hash>");
         let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-<suffix>");
         let lower = text.to_lowercase();
@@ -170,8 +189,15 @@ impl Normaliser {
                 let shown = match key {
                     "resourceVersion" if is_number(text) && text != "0" => self.ordinal("rv", text),
                     "continue" if !text.is_empty() => "<continue>".to_owned(),
-                    "pod-template-hash" | "controller-revision-hash" => self.ordinal("hash", text),
+                    "pod-template-hash" => self.ordinal("hash", text),
+                    "containerID" => self.ordinal("container", text),
+                    "imageID" => "<image-id>".to_owned(),
+                    // As it is called in full.
+                    "image" => self.text(text.strip_prefix("docker.io/library/").unwrap_or(text)),
+                    "reportingInstance" => SCHEDULER.replace(text, "default-scheduler-<host>").into_owned(),
+                    _ if *text == BASE64_STANDARD.encode(&self.namespace) => "<base64 of $ns>".to_owned(),
                     _ if JWT.is_match(text) => "<token>".to_owned(),
+                    _ if CERTIFICATE.is_match(text) => "<certificate>".to_owned(),
                     _ => self.text(text),
                 };
                 *text = shown;
@@ -195,6 +221,7 @@ impl Normaliser {
         if let Some(suffix) = name.strip_prefix(base)
             && suffix.len() == 5
             && !known
+            && !self.alike
         {
             let shown = format!("{base}{}", self.ordinal("suffix", name)).replace(&self.namespace, "$ns");
             self.generated.push((name.to_owned(), shown));

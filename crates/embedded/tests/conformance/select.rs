@@ -1,5 +1,5 @@
 //! Paths into answers: `.a.b`, `.items[0]`, `.items[*].metadata.name`, `.conditions[?type=="Ready"].status`, `.items[?metadata.name=="a"]`,
-//! `.labels["a/b"]`.
+//! `.labels["a/b"]`, `..key` for that key anywhere below.
 
 use serde_json::Value;
 
@@ -14,6 +14,8 @@ enum Part {
     Key(String),
     Index(usize),
     All,
+    /// That key here and at any depth.
+    Deep(String),
     /// Elements (or map values) whose field, or field of a field, is this.
     Where(String, Value),
 }
@@ -24,7 +26,12 @@ impl Path {
         let mut parts = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
-            if let Some(after) = rest.strip_prefix('.') {
+            if let Some(after) = rest.strip_prefix("..") {
+                let end = after.find(['.', '[']).unwrap_or(after.len());
+                let (key, next) = after.split_at(end);
+                parts.push(Part::Deep(key.to_owned()));
+                rest = next;
+            } else if let Some(after) = rest.strip_prefix('.') {
                 let end = after.find(['.', '[']).unwrap_or(after.len());
                 let (key, next) = after.split_at(end);
                 // `.` alone is the whole; `.[0]` is allowed.
@@ -67,6 +74,11 @@ impl Path {
     pub fn remove(&self, value: &mut Value) {
         remove(&self.parts, value);
     }
+
+    /// The lists it leads to get the order of what `by` leads to in their elements; equal ones stay as they stand.
+    pub fn sort(&self, value: &mut Value, by: &Self) {
+        sort(&self.parts, value, by);
+    }
 }
 
 fn closing(text: &str) -> Option<usize> {
@@ -95,7 +107,7 @@ fn bracket(inside: &str) -> Option<Part> {
 impl Part {
     fn fits(&self, at: usize, element: &Value) -> bool {
         match self {
-            Self::Key(_) => false,
+            Self::Key(_) | Self::Deep(_) => false,
             Self::Index(index) => *index == at,
             Self::All => true,
             Self::Where(key, wanted) => key.split('.').try_fold(element, |value, key| value.get(key)) == Some(wanted),
@@ -104,6 +116,15 @@ impl Part {
 
     fn into<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         match (self, value) {
+            (Self::Deep(key), value) => {
+                let here = value.get(key.as_str()).into_iter();
+                let below: Box<dyn Iterator<Item = &Value>> = match value {
+                    Value::Object(map) => Box::new(map.values()),
+                    Value::Array(elements) => Box::new(elements.iter()),
+                    _ => Box::new(std::iter::empty()),
+                };
+                here.chain(below.flat_map(|value| self.into(value))).collect()
+            }
             (Self::Key(key), Value::Object(map)) => map.get(key).into_iter().collect(),
             (_, Value::Array(elements)) => {
                 let fitting = elements
@@ -120,11 +141,43 @@ impl Part {
     }
 }
 
+fn sort(parts: &[Part], value: &mut Value, by: &Path) {
+    let Some((part, rest)) = parts.split_first() else {
+        if let Value::Array(elements) = value {
+            elements.sort_by_cached_key(|element| by.all(element).iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        return;
+    };
+    match (part, value) {
+        (Part::Key(key), Value::Object(map)) => {
+            if let Some(next) = map.get_mut(key) {
+                sort(rest, next, by);
+            }
+        }
+        (part, Value::Array(elements)) => {
+            let fitting = elements
+                .iter_mut()
+                .enumerate()
+                .filter(|(at, element)| part.fits(*at, element));
+            fitting.for_each(|(_, element)| sort(rest, element, by));
+        }
+        _ => {}
+    }
+}
+
 fn remove(parts: &[Part], value: &mut Value) {
     let Some((part, rest)) = parts.split_first() else {
         return;
     };
     match (part, value) {
+        (Part::Deep(key), value) => {
+            remove(&[&[Part::Key(key.clone())], rest].concat(), value);
+            match value {
+                Value::Object(map) => map.values_mut().for_each(|value| remove(parts, value)),
+                Value::Array(elements) => elements.iter_mut().for_each(|value| remove(parts, value)),
+                _ => {}
+            }
+        }
         (Part::Key(key), Value::Object(map)) => {
             if rest.is_empty() {
                 map.remove(key);
@@ -185,6 +238,22 @@ mod tests {
         assert_eq!(value, json!({"list": [{"n": "p"}, {"n": "q"}]}));
         Path::parse(".list[?n==\"p\"]").unwrap().remove(&mut value);
         assert_eq!(value, json!({"list": [{"n": "q"}]}));
+    }
+
+    #[test]
+    fn a_key_is_found_and_removed_at_any_depth() {
+        let mut value = json!({"k": 1, "a": [{"k": {"k": 2}}, {"b": 3}]});
+        assert_eq!(all("..k", &value), [json!(1), json!({"k": 2}), json!(2)]);
+        Path::parse("..k").unwrap().remove(&mut value);
+        assert_eq!(value, json!({"a": [{}, {"b": 3}]}));
+    }
+
+    #[test]
+    fn lists_get_the_order_of_what_is_in_them() {
+        let mut value = json!({"items": [{"l": [{"n": "q"}, {"n": "p"}]}, {"l": []}]});
+        let path = |text| Path::parse(text).unwrap();
+        path(".items[*].l").sort(&mut value, &path(".n"));
+        assert_eq!(value, json!({"items": [{"l": [{"n": "p"}, {"n": "q"}]}, {"l": []}]}));
     }
 
     #[test]

@@ -7,11 +7,12 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// One server of a kind. Cases marked `controllers: true` need one with kube-controller-manager (or what embedded has for
-/// it) beside it, all others one without.
+use crate::case::Needs;
+
+/// One server of a kind, with what cases may need beside it: nothing, controllers and a scheduler, or a node as well.
 pub struct Target {
     client: Client,
-    controllers: bool,
+    needs: Needs,
     history: History,
 }
 
@@ -31,7 +32,7 @@ impl Target {
     pub fn over(client: Client) -> Self {
         Self {
             client,
-            controllers: false,
+            needs: Needs::Nothing,
             history: History::Kept,
         }
     }
@@ -40,8 +41,9 @@ impl Target {
         self.client.clone()
     }
 
-    pub fn has_controllers(&self) -> bool {
-        self.controllers
+    /// What it is there for.
+    pub fn needs(&self) -> Needs {
+        self.needs
     }
 
     /// An answer that takes longer is none. Generous: a server may share two cores with a compiler and with other tests,
@@ -80,13 +82,13 @@ impl Target {
 }
 
 /// The embedded server in process, a new one for each program.
-pub fn embedded(controllers: bool) -> Target {
+pub fn embedded(needs: Needs) -> Target {
     // Always the same names and addresses: none of them is by chance one that a case asks for.
     let mut options = usher_embedded::Options {
         seed: Some(0),
         ..usher_embedded::Options::default()
     };
-    if !controllers {
+    if needs == Needs::Nothing {
         // The reference's API server cleans up after definitions by itself.
         options.controllers = usher_embedded::Controllers::none().with(usher_embedded::Controller::Definitions);
     }
@@ -95,16 +97,22 @@ pub fn embedded(controllers: bool) -> Target {
     cluster.compact_now();
     Target {
         client: cluster.client(),
-        controllers,
+        needs,
         history: History::Embedded(cluster),
     }
 }
 
+/// The embedded server with one process node, `node-1`, whose image table has `busybox:*` for the host's tools.
+pub fn node() -> Target {
+    embedded(Needs::Node)
+}
+
 /// The real servers that the environment names: what `cargo xtask test` and `cargo xtask conformance` start.
-pub async fn real(controllers: bool) -> Option<Target> {
-    let (kubeconfig, folder) = match controllers {
-        true => ("USHER_TEST_KUBECONFIG", "USHER_K8S_DIR"),
-        false => ("USHER_TEST_BARE_KUBECONFIG", "USHER_BARE_K8S_DIR"),
+pub async fn real(needs: Needs) -> Option<Target> {
+    let (kubeconfig, folder) = match needs {
+        Needs::Nothing => ("USHER_TEST_BARE_KUBECONFIG", "USHER_BARE_K8S_DIR"),
+        Needs::Controllers | Needs::Scheduler => ("USHER_TEST_KUBECONFIG", "USHER_K8S_DIR"),
+        Needs::Node => ("USHER_TEST_NODE_KUBECONFIG", "USHER_NODE_K8S_DIR"),
     };
     let path = std::env::var(kubeconfig).ok()?;
     let kubeconfig = Kubeconfig::read_from(&path).unwrap_or_else(|error| panic!("{kubeconfig}={path}: {error}"));
@@ -122,7 +130,7 @@ pub async fn real(controllers: bool) -> Option<Target> {
     };
     Some(Target {
         client: Client::try_from(config).unwrap(),
-        controllers,
+        needs,
         history,
     })
 }

@@ -1,7 +1,7 @@
 //! Which Services a change is about: the Service's own, and those that select a pod which came, went, or changed in a way
 //! that endpoints show.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,21 +12,18 @@ use crate::controllers::hand::place;
 use crate::controllers::{Hand, Wishes, pods};
 use crate::store::LogEntry;
 
-/// The shortest time between two writes of a Service's endpoints because of its pods. Names in pods follow within 200 ms
-/// (W6), and of that this is a quarter.
+/// How long a Service waits for more of its pods to change before its endpoints are written. Names in pods follow within
+/// 200 ms (W6), and of that this is a quarter.
 pub(super) const BATCH: SignedDuration = SignedDuration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub(super) struct Follow {
     /// Pods as they were seen last, by `namespace/name`.
     pods: BTreeMap<String, Arc<Pod>>,
-    /// When each Service was written last.
-    written: HashMap<String, Timestamp>,
 }
 
 impl Follow {
     pub(super) fn begin(&mut self, hand: &Hand, wishes: &mut Wishes) {
-        self.written.clear();
         let pods = hand.mirror.pods.list(None);
         self.pods = pods.into_iter().map(|pod| (place(&pod.metadata), pod)).collect();
         for service in hand.mirror.services.list(None) {
@@ -73,25 +70,10 @@ impl Follow {
             let had = old.is_some_and(|pod| members::selects(selector, pod));
             let has = new.is_some_and(|pod| members::selects(selector, pod));
             if (shown && (had || has)) || had != has {
-                self.wish(hand, place(&service.metadata), wishes);
+                let when = hand.now().saturating_add(BATCH).unwrap_or(Timestamp::MAX);
+                wishes.sync_by(place(&service.metadata), when);
             }
         }
-    }
-
-    fn wish(&self, hand: &Hand, key: String, wishes: &mut Wishes) {
-        let rested = self.written.get(&key).and_then(|last| last.checked_add(BATCH).ok());
-        match rested {
-            Some(when) if when > hand.now() => wishes.sync_by(key, when),
-            _ => wishes.sync(key),
-        }
-    }
-
-    pub(super) fn wrote(&mut self, key: &str, now: Timestamp) {
-        self.written.insert(key.to_owned(), now);
-    }
-
-    pub(super) fn forget(&mut self, key: &str) {
-        self.written.remove(key);
     }
 }
 

@@ -4,8 +4,8 @@
 //!   [`slices`]: what has to change for the slices to say the same. All pure.
 //! - [`follow`]: which Services a change is about. [`times`]: since when a change was waiting to be written.
 //!
-//! The two controllers differ in what they write and in nothing else. A Service is written at once when it was quiet, and
-//! then at most every [`follow::BATCH`]: a thousand pods that become ready one by one are not a thousand writes.
+//! The two controllers differ in what they write and in nothing else. A change of a Service is written at once, one of its
+//! pods after [`follow::BATCH`]: a thousand pods that become ready one by one are not a thousand writes.
 
 mod fnv;
 mod follow;
@@ -87,7 +87,6 @@ impl Control for Endpoints {
             let found = hand.mirror.endpoints.get(Some(namespace), name);
             if hand.mirror.services.get(Some(namespace), name).is_none() {
                 self.times.forget(key);
-                self.follow.forget(key);
                 if let Some(found) = found.filter(|found| !subsets::is_election(found)) {
                     let target = hand.target_of::<EndpointsObject>(Some(namespace), name)?;
                     hand.remove(&target, uid_of(&found.metadata), None).await?;
@@ -106,7 +105,6 @@ impl Control for Endpoints {
                 return Ok(Next::Done);
             }
             let wanted = subsets::endpoints(&service, found.as_deref(), subsets, trigger);
-            self.follow.wrote(key, hand.now());
             let (outcome, reason, verb) = match found {
                 None => (
                     hand.make(Some(namespace), &wanted).await,
@@ -160,7 +158,6 @@ impl Control for EndpointSlices {
             if hand.mirror.services.get(Some(namespace), name).is_none() {
                 // The garbage collector takes the slices.
                 self.times.forget(key);
-                self.follow.forget(key);
                 return Ok(Next::Done);
             }
             let Some((service, pods)) = subject(hand, namespace, name) else {
@@ -180,7 +177,6 @@ impl Control for EndpointSlices {
                 return Ok(Next::Done);
             }
             plan.mark(trigger);
-            self.follow.wrote(key, hand.now());
             if let Err(fault) = carry_out(hand, namespace, &service, plan).await {
                 let message = format!("Error updating Endpoint Slices for Service {key}: {fault}");
                 let reason = "FailedToUpdateEndpointSlices";

@@ -3,8 +3,9 @@
 //! - [`health`]: whether a node that says nothing counts as lost. [`taints`]: what it is marked with. [`eviction`]: when a
 //!   pod has to leave a marked node. All pure.
 //!
-//! A node is alive while its Lease is renewed or its status is posted. When was it last? In memory: after a restart every
-//! node has a whole grace again, as in the reference. A renewal writes nothing and runs nothing; it only moves a timer.
+//! A node is alive while its Lease is renewed or its status is posted. Since when it was silent is in one timer and nowhere
+//! else: a renewal writes nothing and runs nothing, it only moves the timer; when it rings, the node is lost. After a
+//! restart every node has a whole grace again, as in the reference.
 
 mod eviction;
 mod health;
@@ -31,14 +32,13 @@ const EVICTOR: &str = "taint-eviction-controller";
 const LEASES: &str = "kube-node-lease";
 /// Keys.
 const NODE: &str = "node/";
+const SILENT: &str = "silent/";
 const POD: &str = "pod/";
 const CAME: &str = "came/";
 const WENT: &str = "went/";
 
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// When each node was last known to live.
-    heard: BTreeMap<String, Timestamp>,
     /// Nodes as they were seen last.
     seen: BTreeMap<String, Arc<Node>>,
     ready: BTreeSet<String>,
@@ -78,30 +78,25 @@ impl Nodes {
         }
     }
 
-    fn due(&self, name: &str, grace: SignedDuration) -> Timestamp {
-        let heard = self.heard.get(name).copied().unwrap_or(Timestamp::MAX);
+    /// The node lives: its grace begins anew.
+    fn hear(hand: &Hand, name: &str, wishes: &mut Wishes) {
         // Not at the end of the grace, but past it.
-        let grace = grace.saturating_add(SignedDuration::from_millis(1));
-        heard.saturating_add(grace).unwrap_or(Timestamp::MAX)
-    }
-
-    fn hear(&mut self, hand: &Hand, name: &str, wishes: &mut Wishes) {
-        self.heard.insert(name.to_owned(), hand.now());
-        wishes.sync_at(format!("{NODE}{name}"), self.due(name, hand.settings.node_grace));
+        let grace = hand.settings.node_grace.saturating_add(SignedDuration::from_millis(1));
+        let end = hand.now().saturating_add(grace).unwrap_or(Timestamp::MAX);
+        wishes.sync_at(format!("{SILENT}{name}"), end);
     }
 
     fn see_node(&mut self, hand: &Hand, line: &LogEntry, wishes: &mut Wishes) {
         let name = line.key.name();
         let was_any_ready = !self.ready.is_empty();
         let Some(new) = hand.mirror.nodes.get(None, name) else {
-            self.heard.remove(name);
             self.ready.remove(name);
             self.turned.remove(name);
             self.tainted.remove(name);
             if let Some(old) = self.seen.remove(name) {
                 self.gone.insert(name.to_owned(), uid_of(&old.metadata).to_owned());
             }
-            wishes.no_more(format!("{NODE}{name}"));
+            wishes.no_more(format!("{SILENT}{name}"));
             wishes.sync(format!("{WENT}{name}"));
             return self.all_if(was_any_ready, wishes);
         };
@@ -126,7 +121,7 @@ impl Nodes {
             .as_deref()
             .is_none_or(|old| beat(old) != beat(&new) || (word(old) != word(&new) && !is_ours))
         {
-            self.hear(hand, name, wishes);
+            Self::hear(hand, name, wishes);
         }
         if old
             .as_deref()
@@ -180,7 +175,7 @@ impl Control for Nodes {
             if health::is_ready(&node) {
                 self.ready.insert(name.clone());
             }
-            self.heard.insert(name.clone(), hand.now());
+            Self::hear(hand, &name, wishes);
             self.note_taints(hand, &node);
             if self.tainted.contains_key(&name) {
                 for key in self.on.get(&name).into_iter().flatten() {
@@ -197,7 +192,7 @@ impl Control for Nodes {
             ("", "nodes") => self.see_node(hand, line, wishes),
             ("coordination.k8s.io", "leases") if line.key.namespace() == Some(LEASES) => {
                 if self.seen.contains_key(line.key.name()) && line.entry().is_some() {
-                    self.hear(hand, line.key.name(), wishes);
+                    Self::hear(hand, line.key.name(), wishes);
                 }
             }
             ("", "pods") => {
@@ -232,6 +227,10 @@ impl Control for Nodes {
             if let Some(name) = key.strip_prefix(NODE) {
                 return self.sync_node(hand, name).await;
             }
+            if let Some(name) = key.strip_prefix(SILENT) {
+                lose(hand, name).await?;
+                return Ok(Next::Done);
+            }
             if let Some(key) = key.strip_prefix(POD) {
                 return self.sync_pod(hand, key).await;
             }
@@ -265,36 +264,12 @@ impl Nodes {
         let Some(node) = hand.mirror.nodes.get(None, name) else {
             return Ok(Next::Done);
         };
-        let now = hand.now();
-        let due = self.due(name, hand.settings.node_grace);
-        if due <= now
-            && let Some(conditions) = health::lost(&node, now)
-        {
-            let change = json!({
-                "metadata": {"resourceVersion": node.metadata.resource_version}, "status": {"conditions": conditions},
-            });
-            let target = hand.target_of::<Node>(None, name)?;
-            // What was written is seen before the next sync, which goes on with it.
-            changed(hand.patch(&target, "status", change).await)?;
-            if health::is_ready(&node) {
-                let message = format!("Node {name} status is now: NodeNotReady");
-                tell(
-                    hand,
-                    node_reference(name, uid_of(&node.metadata)),
-                    "Normal",
-                    "NodeNotReady",
-                    message,
-                )
-                .await;
-            }
-            return Ok(Next::Done);
-        }
         let is_lost = health::ready(&node).is_some_and(|ready| ready.status == "Unknown");
         if is_lost || self.turned.contains(name) {
             self.pods_not_ready(hand, name).await?;
             self.turned.remove(name);
         }
-        let wanted = taints::wanted(&node, !self.ready.is_empty(), now);
+        let wanted = taints::wanted(&node, !self.ready.is_empty(), hand.now());
         let labels = taints::labels(&node);
         if wanted.is_some() || !labels.is_empty() {
             let mut change = json!({"metadata": {"resourceVersion": node.metadata.resource_version}});
@@ -306,7 +281,7 @@ impl Nodes {
             }
             changed(hand.patch(&hand.target_of::<Node>(None, name)?, "", change).await)?;
         }
-        Ok(if due > now { Next::At(due) } else { Next::Done })
+        Ok(Next::Done)
     }
 
     /// Whoever leads clients to these pods leads them elsewhere.
@@ -394,6 +369,32 @@ impl Nodes {
         hand.remove(&target, uid_of(&pod.metadata), None).await?;
         Ok(Next::Done)
     }
+}
+
+/// Says that nothing is known of a node any more. What was written is seen by a sync of the node, which does the rest.
+async fn lose(hand: &Hand, name: &str) -> Result<(), Fault> {
+    let Some(node) = hand.mirror.nodes.get(None, name) else {
+        return Ok(());
+    };
+    let Some(conditions) = health::lost(&node, hand.now()) else {
+        return Ok(());
+    };
+    let change = json!({
+        "metadata": {"resourceVersion": node.metadata.resource_version}, "status": {"conditions": conditions},
+    });
+    changed(hand.patch(&hand.target_of::<Node>(None, name)?, "status", change).await)?;
+    if health::is_ready(&node) {
+        let message = format!("Node {name} status is now: NodeNotReady");
+        tell(
+            hand,
+            node_reference(name, uid_of(&node.metadata)),
+            "Normal",
+            "NodeNotReady",
+            message,
+        )
+        .await;
+    }
+    Ok(())
 }
 
 fn node_reference(name: &str, uid: &str) -> ObjectReference {

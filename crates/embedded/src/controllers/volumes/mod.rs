@@ -15,6 +15,7 @@ mod growth;
 mod provision;
 mod volume;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use futures::FutureExt;
@@ -47,7 +48,10 @@ const FOLDER: &str = "folder/";
 
 /// Keys are `claim/namespace/name`, `volume/name` and `folder/name`.
 #[derive(Debug, Default)]
-pub(super) struct Volumes;
+pub(super) struct Volumes {
+    /// Nodes that could hold a volume.
+    homes: BTreeSet<String>,
+}
 
 fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     annotation(&claim.metadata, BIND_COMPLETED).is_some()
@@ -77,6 +81,11 @@ impl Volumes {
 
 impl Control for Volumes {
     fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
+        let nodes = hand.mirror.nodes.list(None);
+        let homes = nodes.iter().filter(|node| provision::is_home(node));
+        self.homes = homes
+            .map(|node| super::hand::name_of(&node.metadata).to_owned())
+            .collect();
         for claim in hand.mirror.claims.list(None) {
             wishes.sync(format!("{CLAIM}{}", place(&claim.metadata)));
         }
@@ -130,7 +139,16 @@ impl Control for Volumes {
                 }
             }
             ("storage.k8s.io", "storageclasses") => Self::waiting(hand, None, wishes),
-            ("", "nodes") if line.previous.is_none() => Self::waiting(hand, None, wishes),
+            ("", "nodes") => match hand.mirror.nodes.get(None, name) {
+                Some(node) if provision::is_home(&node) => {
+                    if self.homes.insert(name.to_owned()) {
+                        Self::waiting(hand, None, wishes);
+                    }
+                }
+                _ => {
+                    self.homes.remove(name);
+                }
+            },
             ("", "pods") => {
                 if let Some(pod) = hand.mirror.pods.get(namespace, name) {
                     Self::used(hand, &pod, wishes);

@@ -120,19 +120,19 @@ fn hostname(node: &Node) -> String {
     label.cloned().unwrap_or_else(|| name_of(&node.metadata).to_owned())
 }
 
+/// Whether a node takes pods, and so volumes that wait for none.
+pub(super) fn is_home(node: &Node) -> bool {
+    let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    !is_cordoned && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// Where a volume goes that waits for no pod: to the node with the fewest, of those that take pods.
 fn emptiest(hand: &Hand) -> Option<String> {
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
-    for node in hand.mirror.nodes.list(None) {
-        let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let is_ready = conditions
-            .unwrap_or_default()
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        if is_ready && !is_cordoned {
-            count.insert(hostname(&node), 0);
-        }
+    for node in hand.mirror.nodes.list(None).iter().filter(|node| is_home(node)) {
+        count.insert(hostname(node), 0);
     }
     for volume in hand.mirror.volumes.list(None) {
         for home in homes(&volume) {

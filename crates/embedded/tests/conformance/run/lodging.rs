@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Got, Player};
-use crate::case::{Options, Until};
+use crate::case::{Needs, Options, Until};
 use crate::render::render;
 
 impl Player<'_> {
@@ -41,7 +41,7 @@ impl Player<'_> {
         }
         self.made.push(format!("{}/{name}", self.names["crd"]));
         let until = |until| Options {
-            until: Some(until),
+            until: vec![until],
             ..Options::default()
         };
         self.ask_until("GET", &format!("$crs/{plural}"), "", &until(Until::Code(200)))
@@ -90,6 +90,14 @@ impl Player<'_> {
     /// Leaves no trace, as far as a bare server lets one.
     pub(super) async fn move_out(&mut self) {
         self.watches.clear();
+        // Where a scheduler is, they would be put on the next case's nodes; and on nodes that are no machines nobody
+        // lets them end.
+        if self.target.needs() != Needs::Nothing {
+            let pods = self.request("DELETE", "$core/pods?gracePeriodSeconds=0", "", &Options::default());
+            if let Ok(pods) = pods {
+                let _ = self.ask(pods).await;
+            }
+        }
         let namespace = format!("/api/v1/namespaces/{}", self.namespace);
         for path in self.made.iter().rev().chain([&namespace]) {
             let plain = Options::default();
@@ -100,7 +108,10 @@ impl Player<'_> {
             let is_namespace = path
                 .strip_prefix("/api/v1/namespaces/")
                 .is_some_and(|name| !name.contains('/'));
-            let Some(mut object) = left.json().filter(|_| is_namespace && !self.target.has_controllers()) else {
+            let Some(mut object) = left
+                .json()
+                .filter(|_| is_namespace && self.target.needs() == Needs::Nothing)
+            else {
                 continue;
             };
             object["spec"]["finalizers"] = json!([]);

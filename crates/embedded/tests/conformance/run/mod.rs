@@ -25,6 +25,8 @@ mod watch;
 use watch::Watch;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// What is waited for may be the third restart of a crash loop, or a node's grace.
+const UNTIL_LIMIT: Duration = Duration::from_secs(90);
 
 /// One step and what came of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -246,25 +248,19 @@ impl Player<'_> {
     }
 
     async fn ask_until(&self, method: &str, path: &str, content_type: &str, options: &Options) -> Result<Got, String> {
-        let deadline = Instant::now() + Target::PATIENCE;
+        let deadline = Instant::now() + UNTIL_LIMIT;
         loop {
             let got = self.ask(self.request(method, path, content_type, options)?).await?;
-            let Some(until) = &options.until else {
-                return Ok(got);
-            };
             let body = got.json().unwrap_or_default();
-            let done = match until {
-                Until::Code(code) => got.code == *code,
-                Until::Equals(path, value) => {
-                    let value: Value =
-                        serde_json::from_str(&self.fill(&value.to_string())).map_err(|e| e.to_string())?;
-                    self.filled(path)?.one(&body) == Some(&value)
+            let mut missing = None;
+            for until in &options.until {
+                if !self.is_so(until, got.code, &body)? {
+                    missing = Some(until);
                 }
-                Until::Exists(path) => self.filled(path)?.one(&body).is_some(),
-            };
-            if done {
-                return Ok(got);
             }
+            let Some(until) = missing else {
+                return Ok(got);
+            };
             if Instant::now() > deadline {
                 return Err(format!("not so yet: {until:?}; {}\n{}", got.code, render(&body)));
             }
@@ -272,12 +268,29 @@ impl Player<'_> {
         }
     }
 
+    fn is_so(&self, until: &Until, code: u16, body: &Value) -> Result<bool, String> {
+        Ok(match until {
+            Until::Code(wanted) => code == *wanted,
+            Until::Equals(path, value) => {
+                let value: Value = serde_json::from_str(&self.fill(&value.to_string())).map_err(|e| e.to_string())?;
+                self.filled(path)?.one(body) == Some(&value)
+            }
+            Until::Differs(path, value) => {
+                let value: Value = serde_json::from_str(&self.fill(&value.to_string())).map_err(|e| e.to_string())?;
+                self.filled(path)?.one(body).is_some_and(|found| *found != value)
+            }
+            Until::Exists(path) => self.filled(path)?.one(body).is_some(),
+            Until::Count(path, count) => self.filled(path)?.all(body).len() == *count,
+        })
+    }
+
     fn capture(&mut self, got: &Got, options: &Options) -> Result<(), String> {
         for (name, source) in &options.captures {
             let value = match source {
                 Source::Header(header) => got.header(header).ok_or_else(|| format!("no header {header}"))?,
                 Source::Body(path) => {
-                    let body = got.json().unwrap_or_default();
+                    let mut body = got.json().unwrap_or_default();
+                    self.sort(&mut body, options);
                     match path.one(&body) {
                         Some(Value::String(text)) => text.clone(),
                         Some(other) => other.to_string(),
@@ -314,7 +327,14 @@ impl Player<'_> {
         text
     }
 
+    fn sort(&self, body: &mut Value, options: &Options) {
+        for (list, by) in &options.sort {
+            list.sort(body, by);
+        }
+    }
+
     fn selected(&mut self, mut body: Value, options: &Options) -> String {
+        self.sort(&mut body, options);
         for path in &options.drop {
             if let Ok(path) = self.filled(path) {
                 path.remove(&mut body);
