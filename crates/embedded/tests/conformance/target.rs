@@ -81,6 +81,9 @@ impl Target {
     }
 }
 
+/// What `busybox` is on the embedded cluster's node: the host's tools.
+const IMAGES: &str = "images:\n- match: \"busybox:*\"\n  bin: [\"/usr/bin\", \"/bin\"]\n  cmd: [sh]\n";
+
 /// The embedded server in process, a new one for each program.
 pub fn embedded(needs: Needs) -> Target {
     // Always the same names and addresses: none of them is by chance one that a case asks for.
@@ -92,7 +95,15 @@ pub fn embedded(needs: Needs) -> Target {
         // The reference's API server cleans up after definitions by itself.
         options.controllers = usher_embedded::Controllers::none().with(usher_embedded::Controller::Definitions);
     }
+    if needs == Needs::Node {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_usher-pod"));
+        options.process = Some(usher_embedded::ProcessOptions::new(program));
+        options.nodes = usher_embedded::NodeEntry::processes(1);
+    }
     let cluster = usher_embedded::Cluster::start(options).unwrap();
+    if needs == Needs::Node {
+        std::fs::write(cluster.folder().unwrap().join("images.yaml"), IMAGES).unwrap();
+    }
     // A real server's first revisions are long forgotten, too.
     cluster.compact_now();
     Target {

@@ -175,8 +175,6 @@ async fn pods_are_stopped_with_their_grace_and_run_again_at_the_next_start() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n1_in_memory_pods_end_with_the_cluster() {
     let world = World::with(|options| options.storage = usher_embedded::Storage::Memory);
-    let folder = world.cluster.folder().unwrap().to_owned();
-    std::fs::copy(world.data().join("images.yaml"), folder.join("images.yaml")).unwrap();
     world.run("p", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
     let uid = uid(&world.running("p").await);
     world.cluster.stop().await;

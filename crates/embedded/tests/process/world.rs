@@ -52,7 +52,7 @@ impl World {
         let mut options = options(&data);
         change(&mut options);
         let cluster = Cluster::start(options).unwrap();
-        std::fs::write(data.join("images.yaml"), IMAGES).unwrap();
+        std::fs::write(cluster.folder().unwrap().join("images.yaml"), IMAGES).unwrap();
         Self {
             cluster,
             data,
@@ -89,6 +89,10 @@ impl World {
     pub async fn run_on(&self, node: &str, name: &str, mut spec: Value) -> Pod {
         spec["nodeName"] = json!(node);
         spec["automountServiceAccountToken"] = json!(false);
+        // A shell or a sleep that is the first process of its namespace hears no SIGTERM.
+        if spec["terminationGracePeriodSeconds"].is_null() {
+            spec["terminationGracePeriodSeconds"] = json!(1);
+        }
         let pod = json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": spec});
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let pods = self.pods();

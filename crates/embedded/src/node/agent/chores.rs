@@ -36,6 +36,17 @@ pub(super) struct Context {
     rewriters: Mutex<BTreeMap<String, Rewriter>>,
 }
 
+/// One attempt of a container, and whom to ask about it.
+#[derive(Debug, Clone)]
+pub(super) struct Subject {
+    pub(super) supervisor: Supervisor,
+    pub(super) pod: Arc<Pod>,
+    pub(super) container: Container,
+    pub(super) attempt: u32,
+    /// The pod's.
+    pub(super) address: String,
+}
+
 /// What went wrong with a pod's ground, as events tell it.
 #[derive(Debug)]
 pub(super) struct Unprepared {
@@ -194,14 +205,14 @@ impl Context {
     }
 
     /// Starts an attempt, once it is known how.
-    pub(super) async fn start(
-        self: Arc<Self>,
-        supervisor: Supervisor,
-        pod: Arc<Pod>,
-        container: Container,
-        attempt: u32,
-        address: String,
-    ) -> Started {
+    pub(super) async fn start(self: Arc<Self>, subject: Subject) -> Started {
+        let Subject {
+            supervisor,
+            pod,
+            container,
+            attempt,
+            address,
+        } = subject;
         let name = container.name.clone();
         let (this, theirs) = (self.clone(), pod.clone());
         let planned = tokio::task::spawn_blocking(move || {
@@ -277,14 +288,17 @@ impl Context {
     /// Runs a hook, for at most that long.
     pub(super) async fn hook(
         self: Arc<Self>,
-        supervisor: Supervisor,
-        pod: Arc<Pod>,
-        container: Container,
-        attempt: u32,
+        subject: Subject,
         moment: Moment,
-        address: String,
         within: Option<Duration>,
     ) -> Result<(), HookFailure> {
+        let Subject {
+            supervisor,
+            pod,
+            container,
+            attempt,
+            address,
+        } = subject;
         let Some(hook) = moment.of(&container) else {
             return Ok(());
         };
@@ -305,15 +319,14 @@ impl Context {
     }
 
     /// Asks a container once.
-    pub(super) async fn probe(
-        self: Arc<Self>,
-        supervisor: Supervisor,
-        pod: Arc<Pod>,
-        container: Container,
-        attempt: u32,
-        kind: probes::Kind,
-        address: String,
-    ) -> Option<probes::Answer> {
+    pub(super) async fn probe(self: Arc<Self>, subject: Subject, kind: probes::Kind) -> Option<probes::Answer> {
+        let Subject {
+            supervisor,
+            pod,
+            container,
+            attempt,
+            address,
+        } = subject;
         let probe = kind.of(&container)?;
         let rewriter = self.rewriter(&pod, &container, &address).await;
         let probe = rewriter.probe(probe);

@@ -380,13 +380,6 @@ impl Agent {
         let signalled = supervisor.signal(container, *attempt, signal).await;
         signalled.map_err(|why| why.to_string())
     }
-
-    /// Pods of this node of which something runs.
-    pub(crate) fn running(&self) -> Vec<String> {
-        let posts = self.posts();
-        let alive = posts.values().filter(|post| post.view.borrow().supervisor.is_some());
-        alive.map(|post| format!("{}/{}", post.namespace, post.name)).collect()
-    }
 }
 
 fn key_of(pod: &Pod) -> (String, String) {

@@ -42,6 +42,8 @@ const FIRST_TROUBLE: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_TROUBLE: SignedDuration = SignedDuration::from_secs(300);
 /// How often a supervisor is asked whether it is there: with the time it has to answer, well below 10 s (N12).
 const CHECK: SignedDuration = SignedDuration::from_secs(3);
+/// After a supervisor said something that is no state.
+const SILENCE: Duration = Duration::from_secs(1);
 /// How often tokens are looked at.
 const RENEWAL: SignedDuration = SignedDuration::from_secs(60);
 
@@ -277,11 +279,19 @@ impl Worker {
         };
         let mut states = Box::pin(states);
         let first = tokio::time::timeout(Duration::from_secs(5), states.next()).await;
-        if let Ok(Some(Ok(state))) = first {
-            self.take_state(state);
-            self.life = life::Supervisor::Alive;
-        }
+        let is_heard = match first {
+            Ok(Some(Ok(state))) => {
+                self.take_state(state);
+                self.life = life::Supervisor::Alive;
+                true
+            }
+            _ => false,
+        };
         self.tasks.spawn(async move {
+            if !is_heard {
+                // It is there and cannot be understood: not again at once.
+                tokio::time::sleep(SILENCE).await;
+            }
             while let Some(Ok(state)) = states.next().await {
                 if news.send(News::State(generation, Box::new(state))).await.is_err() {
                     return;
