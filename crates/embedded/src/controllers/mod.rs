@@ -45,6 +45,8 @@ mod revisions;
 mod stateful_sets;
 mod templates;
 #[cfg(test)]
+mod killed_workloads;
+#[cfg(test)]
 mod tests;
 mod tokens;
 pub(crate) mod volumes;
