@@ -12,8 +12,8 @@
 //!   Service leads to (C6). [`volumes`], [`protection`]: claims and their volumes (C7). [`disruption`]: how many pods may
 //!   go (C8). [`nodes`], [`pod_garbage`]: nodes that are lost, and their pods (C9).
 //! - The scheduler and the hollow nodes are controllers too: [`crate::scheduler`], [`crate::node::hollow`].
-//! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write. [`pods`]: what all of them
-//!   ask of pods.
+//! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write. [`pods`], [`glimpse`]:
+//!   what they ask of pods.
 //!
 //! A controller is level-triggered: `sync(key)` looks at what is there and does what is missing. What it keeps in memory
 //! comes from the log alone and is made anew from a list ([`Control::begin`]), so it can be killed between any two
@@ -31,6 +31,7 @@ pub(crate) mod driver;
 mod endpoints;
 mod events;
 mod garbage;
+mod glimpse;
 pub(crate) mod hand;
 pub(crate) mod mirror;
 mod namespaces;

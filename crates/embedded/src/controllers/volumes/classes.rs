@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::DRIVER;
+use super::PROVISIONER;
 
 #[derive(Debug)]
 pub(crate) struct Class {
@@ -43,7 +43,7 @@ impl Class {
             metadata["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
         }
         json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata, "provisioner": DRIVER,
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata, "provisioner": PROVISIONER,
             "reclaimPolicy": self.reclaim, "volumeBindingMode": self.binding, "allowVolumeExpansion": true,
         })
     }
