@@ -6,7 +6,7 @@ use usher_embedded::node::supervisor::client::{self, Found, SupervisorError};
 use usher_embedded::node::supervisor::processes;
 use usher_embedded::node::supervisor::protocol::{ExitReason, Phase, Refusal};
 
-use super::world::{Pod, kill, levels, program, until};
+use super::world::{Pod, kill, levels, mount, program, until};
 
 const SIGTERM: i32 = 15;
 const SIGSTOP: i32 = 19;
@@ -120,8 +120,11 @@ async fn n3_what_a_container_forks_away_goes_with_it() {
     }
 }
 
+/// What lives below the supervisor.
 fn descendants(pod: &Pod) -> Vec<processes::Seen> {
-    processes::descendants(&processes::all(), &[pod.supervisor.mark().pid].into())
+    let mut found = processes::descendants(&processes::all(), &[pod.supervisor.mark().pid].into());
+    found.retain(|seen| !seen.zombie);
+    found
 }
 
 #[tokio::test]
@@ -142,11 +145,7 @@ async fn n3_the_stray_of_one_container_goes_and_the_other_container_stays() {
             "{level:?}"
         );
         // The other container's shell and its sleep.
-        assert_eq!(
-            descendants(&pod).iter().filter(|seen| !seen.zombie).count(),
-            2,
-            "{level:?}"
-        );
+        assert_eq!(descendants(&pod).len(), 2, "{level:?}");
     }
 }
 
@@ -276,5 +275,64 @@ async fn an_end_kills_everything_and_then_the_supervisor_itself() {
         };
         let phase = &state.attempt("c", 0).unwrap().phase;
         assert!(matches!(phase, Phase::Exited { code: 137, .. }), "{level:?}: {phase:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_supervisor_that_the_system_ends_gives_containers_their_time_first() {
+    for level in levels() {
+        let pod = Pod::start(level).await;
+        pod.start_ready(pod.script("trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done"))
+            .await;
+        kill(pod.supervisor.mark(), SIGTERM);
+        pod.until_supervisor_ends().await;
+        assert!(pod.log("c", 0).ends_with("bye\n"), "{level:?}");
+        let Found::Dead(Some(state)) = pod.find() else {
+            panic!("{level:?}: it is dead")
+        };
+        let phase = &state.attempt("c", 0).unwrap().phase;
+        assert!(matches!(phase, Phase::Exited { code: 3, .. }), "{level:?}: {phase:?}");
+    }
+}
+
+#[tokio::test]
+async fn n12_whenever_a_supervisor_is_killed_an_attempt_runs_once_at_most() {
+    for level in levels() {
+        for cut in 0..12u32 {
+            let pod = Pod::start(level).await;
+            let volume = pod.volume("v");
+            let place = if level.isolation.has_private_root() {
+                "/v".to_owned()
+            } else {
+                volume.display().to_string()
+            };
+            let mut plan = pod.script("echo ran >> $FILE; exec sleep 1000");
+            plan.env.insert("FILE".to_owned(), format!("{place}/runs"));
+            plan.mounts = vec![mount(&volume, "/v", false)];
+            let again = plan.clone();
+            // Not a wait for anything, but a place to cut: a start takes some ten of these.
+            let started = pod.supervisor.start(plan);
+            let _ = tokio::time::timeout(Duration::from_millis(1) * cut, async {
+                let _ = started.await;
+                std::future::pending::<()>().await;
+            })
+            .await;
+            kill(pod.supervisor.mark(), 9);
+            pod.until_supervisor_ends().await;
+            let next = client::start(&program(level.as_nobody), pod.folder(), None)
+                .await
+                .unwrap();
+            next.start(again).await.unwrap();
+            // Running, or unknown for ever: it is no longer starting.
+            until(|| {
+                !std::fs::read_to_string(pod.folder().join("state.json"))
+                    .unwrap()
+                    .contains("starting")
+            })
+            .await;
+            next.end().await.unwrap();
+            let runs = std::fs::read_to_string(volume.join("runs")).unwrap_or_default();
+            assert!(runs.len() <= "ran\n".len(), "{level:?}, cut {cut}: {runs}");
+        }
     }
 }

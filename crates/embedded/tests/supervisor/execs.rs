@@ -92,7 +92,7 @@ async fn a_terminal_has_a_name_and_a_size_that_follows() {
         let mut plan = exec_plan(&[
             "sh",
             "-c",
-            "test -t 0 && test -t 1 && tty && stty size && read line && stty size && echo got $line $TERM; exit 5",
+            "test -t 0 && test -t 1 && tty; until [ \"$(stty size)\" = '40 120' ]; do sleep 0.01; done; stty size; read line; stty size; echo got $line $TERM; exit 5",
         ]);
         (plan.tty, plan.stdin) = (true, true);
         let mut exec = pod.supervisor.exec(plan).await.unwrap();

@@ -299,7 +299,7 @@ fn the_probe_says_in_a_sentence_what_was_chosen_and_why() {
             probed.isolation == Isolation::NamespacesAsRoot || probed.why.contains("because"),
             "{probed:?}"
         );
-        assert!(probe(&program(true)).why.starts_with(if private_levels().len() == 2 {
+        assert!(probe(&program(true)).why.starts_with(if private_levels().len() >= 2 {
             "namespaces"
         } else {
             "paths"
@@ -308,4 +308,25 @@ fn the_probe_says_in_a_sentence_what_was_chosen_and_why() {
     assert!(probed.why.contains("because"), "{probed:?}");
     let nothing = probe(std::path::Path::new("/no/such/program"));
     assert_eq!(nothing.isolation, Isolation::Paths);
+}
+
+#[tokio::test]
+async fn a_container_may_have_a_terminal() {
+    for level in levels() {
+        let pod = Pod::start(level).await;
+        let mut plan = pod.script("test -t 0 && test -t 1 && tty");
+        plan.tty = true;
+        let said = pod.output(plan).await;
+        assert!(said.starts_with("/dev/pts/"), "{level:?}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn with_root_a_container_has_its_groups_and_no_others() {
+    for level in levels().into_iter().filter(|level| level.gives_ids()) {
+        let pod = Pod::start(level).await;
+        let mut plan = pod.script("id -G");
+        (plan.uid, plan.gid, plan.groups) = (1234, 4321, vec![5555, 6666]);
+        assert_eq!(pod.output(plan).await, "4321 5555 6666\n", "{level:?}");
+    }
 }

@@ -59,6 +59,16 @@ pub fn levels() -> Vec<Level> {
                         as_nobody,
                     });
                 }
+                let has_bwrap = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"]
+                    .iter()
+                    .any(|path| Path::new(path).exists());
+                if best == Isolation::NamespacesAsUser && has_bwrap {
+                    // It would not be chosen here, but it can be tried.
+                    levels.push(Level {
+                        isolation: Isolation::Bubblewrap,
+                        as_nobody,
+                    });
+                }
             }
             levels
         })

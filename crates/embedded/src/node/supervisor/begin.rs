@@ -1,7 +1,7 @@
 //! How a supervisor begins: alone, apart from whoever started it, and with what an earlier one left out of the way.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -23,6 +23,9 @@ use super::supervise::Supervisor;
 pub(super) const READY: &str = "ready\n";
 /// What an earlier supervisor left has this long to die. Only a process inside a broken kernel call needs more.
 const REMAINS_LIMIT: Duration = Duration::from_secs(8);
+
+/// How long a lock may outlive its supervisor.
+const LOCK_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) fn main(folder: &Path) -> ExitCode {
     match begin(folder) {
@@ -50,14 +53,7 @@ fn begin(folder: &Path) -> io::Result<(Supervisor, File)> {
     // So that the socket's path is short, however long the folder's is: the system allows 107 bytes.
     std::env::set_current_dir(&folder)?;
 
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(folder.join(LOCK_FILE))?;
-    lock.try_lock()
-        .map_err(|error| io::Error::other(format!("another supervisor has this pod: {error}")))?;
+    let lock = take_lock(&folder)?;
     let plan: PodPlan = serde_json::from_slice(&fs::read(folder.join(PLAN_FILE))?)
         .map_err(|error| io::Error::other(format!("{PLAN_FILE} is not a pod's plan: {error}")))?;
     if record::read(&folder)?.is_some() {
@@ -103,6 +99,31 @@ fn begin(folder: &Path) -> io::Result<(Supervisor, File)> {
     }
     tell_ready()?;
     Ok((supervisor, lock))
+}
+
+/// There is never a second supervisor. A child that a dead one was just starting may still hold its lock, for as long as
+/// it takes to execute a program: that is waited for.
+fn take_lock(folder: &Path) -> io::Result<File> {
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(folder.join(LOCK_FILE))?;
+    let started = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) => {
+                let lives = record::read(folder)?.is_some_and(|state| processes::is_alive(&state.supervisor));
+                if lives || started.elapsed() > LOCK_LIMIT {
+                    return Err(io::Error::other("another supervisor has this pod"));
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
 }
 
 /// Descriptors of whoever started us must reach neither us nor a pod (X4). stdin is the one that we are given to hold.

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use super::control::{self, GO, JOIN, ORDER, Order, Report};
 use super::processes;
 use super::protocol::{CONTAINER_ID_VARIABLE, Isolation, POD_UID_VARIABLE};
-use super::stage::{self, JOIN_STAGE, RUN, SPLIT_ROOT, SPLIT_USER};
+use super::stage::{self, JOIN_STAGE, KEEP_POWERS, RUN, SPLIT_BUBBLEWRAP, SPLIT_ROOT, SPLIT_USER};
 
 /// The namespaces of a container that runs, held open so that an exec joins these and no others.
 #[derive(Debug)]
@@ -70,9 +70,14 @@ impl Launch {
         let stage = match order.isolation {
             Isolation::NamespacesAsRoot => SPLIT_ROOT,
             Isolation::NamespacesAsUser => SPLIT_USER,
-            Isolation::Bubblewrap | Isolation::Paths => RUN,
+            Isolation::Bubblewrap => SPLIT_BUBBLEWRAP,
+            Isolation::Paths => RUN,
         };
-        let launch = Launch::spawn(pod_uid, id, stage)?;
+        let arguments = match order.isolation {
+            Isolation::Bubblewrap => vec![order.uid.to_string(), order.gid.to_string()],
+            _ => Vec::new(),
+        };
+        let launch = Launch::spawn(pod_uid, id, stage, &arguments)?;
         launch.send_order(order, standard, &[])?;
         Ok(launch)
     }
@@ -86,30 +91,33 @@ impl Launch {
         namespaces: &Namespaces,
         beside: u32,
     ) -> io::Result<Launch> {
-        let launch = Launch::spawn(pod_uid, id, JOIN_STAGE)?;
+        let arguments = match order.isolation {
+            Isolation::Bubblewrap => vec![KEEP_POWERS.to_owned()],
+            _ => Vec::new(),
+        };
+        let launch = Launch::spawn(pod_uid, id, JOIN_STAGE, &arguments)?;
         let joined: Vec<BorrowedFd<'_>> = namespaces
             .user
             .iter()
             .chain([&namespaces.pid])
             .map(AsFd::as_fd)
             .collect();
-        let inner_user = match namespaces.user {
-            Some(_) => Some(File::open(format!("/proc/{beside}/ns/user"))?),
-            None => None,
+        let inner_user = match order.isolation {
+            Isolation::NamespacesAsUser => Some(File::open(format!("/proc/{beside}/ns/user"))?),
+            _ => None,
         };
         let mut rest = vec![namespaces.mounts.as_fd(), namespaces.hostname.as_fd()];
         rest.extend(inner_user.as_ref().map(AsFd::as_fd));
-        if let Some(control) = &launch.control {
-            control::send(control, JOIN, &joined)?;
-        }
+        launch.send(JOIN, &joined)?;
         launch.send_order(order, standard, &rest)?;
         Ok(launch)
     }
 
-    fn spawn(pod_uid: &str, id: &str, stage: &str) -> io::Result<Launch> {
+    fn spawn(pod_uid: &str, id: &str, stage: &str, arguments: &[String]) -> io::Result<Launch> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let child = stage::command(stage, OwnedFd::from(theirs))
+            .args(arguments)
             .env_clear()
             .env(POD_UID_VARIABLE, pod_uid)
             .env(CONTAINER_ID_VARIABLE, id)
@@ -140,9 +148,15 @@ impl Launch {
             descriptors.extend([standard.stdin.as_fd(), standard.stdout.as_fd(), standard.stderr.as_fd()]);
         }
         descriptors.extend_from_slice(rest);
-        match &self.control {
-            Some(control) => control::send(control, ORDER, &descriptors),
-            None => Ok(()),
+        self.send(ORDER, &descriptors)
+    }
+
+    fn send(&self, byte: u8, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let Some(control) = &self.control else { return Ok(()) };
+        match control::send(control, byte, descriptors) {
+            // A stage that gave up at once has said why, and that is still to be heard.
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+            outcome => outcome,
         }
     }
 
@@ -211,10 +225,8 @@ impl Launch {
     /// Gives the word. From here on it may run.
     pub(super) fn release(&mut self) {
         self.released = true;
-        if let Some(control) = &self.control {
-            // If it is gone, its end will say so.
-            let _ = control::send(control, GO, &[]);
-        }
+        // If it is gone, its end will say so.
+        let _ = self.send(GO, &[]);
     }
 
     /// It was told to go, and its line has ended without a complaint.

@@ -72,6 +72,23 @@ fn find() -> Probed {
             why: "namespaces, because this system lets ordinary users make user namespaces".to_owned(),
         };
     };
+    let bubblewrap = match super::stage::bubblewrap_program() {
+        Some(program) => try_once(Isolation::Bubblewrap).map(|()| program),
+        None => Err("there is no bwrap".to_owned()),
+    };
+    let not_as_user = match bubblewrap {
+        Ok(program) => {
+            let why = format!(
+                "namespaces, because {} may make them here ({not_as_user})",
+                program.display()
+            );
+            return Probed {
+                isolation: Isolation::Bubblewrap,
+                why,
+            };
+        }
+        Err(no_bubblewrap) => format!("{not_as_user}; {no_bubblewrap}"),
+    };
     let refused = if root {
         format!("{not_as_root}; {not_as_user}")
     } else {

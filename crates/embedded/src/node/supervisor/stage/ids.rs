@@ -8,7 +8,10 @@ use std::os::fd::OwnedFd;
 
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
-use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, configure_capability_in_ambient_set,
+    remove_capability_from_bounding_set, set_capabilities,
+};
 
 use super::{Failure, gives_ids};
 use crate::node::supervisor::control::Order;
@@ -55,7 +58,42 @@ pub(super) fn become_user(order: &Order, joined: Option<OwnedFd>) -> Result<(), 
         unshare(CloneFlags::CLONE_NEWUSER).map_err(Failure::of("cannot make the container's user namespace"))?;
         return map(order.uid, 0, order.gid, 0);
     }
+    if order.isolation == Isolation::Bubblewrap {
+        return give_up_powers();
+    }
     Ok(())
+}
+
+/// What this process may do in its namespace, the program that it executes next may do too, whatever its uid. Only for
+/// a stage that gives all of it up again ([`give_up_powers`]).
+pub(super) fn keep_powers_across_execution() {
+    let Ok(sets) = capabilities(None) else { return };
+    let inheritable = sets.permitted;
+    if set_capabilities(None, CapabilitySets { inheritable, ..sets }).is_ok() {
+        for power in inheritable.iter() {
+            let _ = configure_capability_in_ambient_set(power, true);
+        }
+    }
+}
+
+/// None is left to this process nor to anything that it executes, be it uid 0.
+fn give_up_powers() -> Result<(), Failure> {
+    for power in CapabilitySet::all().iter() {
+        let _ = remove_capability_from_bounding_set(power);
+    }
+    let none = CapabilitySet::empty();
+    clear_ambient_capability_set()
+        .and_then(|()| {
+            set_capabilities(
+                None,
+                CapabilitySets {
+                    effective: none,
+                    permitted: none,
+                    inheritable: none,
+                },
+            )
+        })
+        .map_err(Failure::of("cannot give up the powers of the user namespace"))
 }
 
 fn set_ids(order: &Order) -> Result<(), Failure> {

@@ -5,12 +5,14 @@
 //!
 //! - `split-root`, `split-user`: make the namespaces, start `run` inside (a PID namespace takes in only children), say
 //!   its number, end. The supervisor, being the subreaper, becomes its parent, so no process of ours stays in between.
+//! - `split-bwrap UID GID`: the same with the namespaces made by `bwrap`, where that may and we may not.
 //! - `join`: the same for a program beside one that runs (exec), into namespaces that exist.
 //! - `run`: files, ids, terminal, no_new_privs; then it *is* the program, and number 1 of its namespace.
 //!
 //! A `run` executes nothing before it is told to, and it is told so only once its supervisor has it on disk. If the
 //! supervisor dies first, the line ends and so does the stage; if it dies later, the kernel kills the program.
 
+mod bubblewrap;
 mod ids;
 mod mirror;
 mod mounting;
@@ -47,8 +49,13 @@ impl Failure {
 /// The arguments that make our program a stage.
 pub(super) const SPLIT_ROOT: &str = "split-root";
 pub(super) const SPLIT_USER: &str = "split-user";
+pub(super) const SPLIT_BUBBLEWRAP: &str = "split-bwrap";
 pub(super) const JOIN_STAGE: &str = "join";
+/// After `join`: our uid there is not 0, so what we may do must be handed on to the next stage.
+pub(super) const KEEP_POWERS: &str = "keep-powers";
 pub(super) const RUN: &str = "run";
+
+pub(super) use bubblewrap::program as bubblewrap_program;
 
 /// How our program starts itself again. It is the same program even if its file was replaced meanwhile.
 pub(super) fn command(stage: &str, control: OwnedFd) -> Command {
@@ -69,7 +76,8 @@ pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let outcome = match stage.to_str() {
         Some(SPLIT_ROOT) => split(&control, false),
         Some(SPLIT_USER) => split(&control, true),
-        Some(JOIN_STAGE) => join(&control),
+        Some(SPLIT_BUBBLEWRAP) => bubblewrap::split(&control, args),
+        Some(JOIN_STAGE) => join(&control, args.next().is_some_and(|word| word == KEEP_POWERS)),
         Some(RUN) => run(&control),
         _ => Err(Failure(format!("there is no stage {}", stage.display()))),
     };
@@ -94,7 +102,7 @@ fn split(control: &UnixStream, in_user_namespace: bool) -> Result<(), Failure> {
     start_run(control)
 }
 
-fn join(control: &UnixStream) -> Result<(), Failure> {
+fn join(control: &UnixStream, keep_powers: bool) -> Result<(), Failure> {
     let Some(namespaces) =
         control::expect(control, JOIN).map_err(Failure::of("cannot hear which namespaces to join"))?
     else {
@@ -103,6 +111,9 @@ fn join(control: &UnixStream) -> Result<(), Failure> {
     // The user namespace comes first, because only there may we join the other.
     for namespace in namespaces {
         setns(&namespace, CloneFlags::empty()).map_err(Failure::of("cannot join the container's namespaces"))?;
+    }
+    if keep_powers {
+        ids::keep_powers_across_execution();
     }
     start_run(control)
 }
