@@ -114,8 +114,21 @@ pub fn embedded(needs: Needs) -> Target {
 }
 
 /// The embedded server with one process node, `node-1`, whose image table has `busybox:*` for the host's tools.
-pub fn node() -> Target {
-    embedded(Needs::Node)
+///
+/// Given back when pods may be put there: a real node has long been ready, too.
+pub async fn node() -> Target {
+    let target = embedded(Needs::Node);
+    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(target.client());
+    let is_open = |node: Option<&k8s_openapi::api::core::v1::Node>| {
+        let is_ready = node
+            .and_then(|node| node.status.as_ref()?.conditions.as_ref())
+            .is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+        let spec = node.and_then(|node| node.spec.as_ref());
+        is_ready && spec.is_none_or(|spec| spec.taints.as_ref().is_none_or(Vec::is_empty))
+    };
+    let opened = kube::runtime::wait::await_condition(nodes, "node-1", is_open);
+    tokio::time::timeout(Target::PATIENCE, opened).await.unwrap().unwrap();
+    target
 }
 
 /// The real servers that the environment names: what `cargo xtask test` and `cargo xtask conformance` start.

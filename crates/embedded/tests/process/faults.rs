@@ -198,3 +198,54 @@ async fn n1_in_memory_pods_end_with_the_cluster() {
     })
     .await;
 }
+
+/// A small file system of its own, gone with this value. Only root can make one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Some("size=32m");
+        let made = nix::mount::mount(
+            Some("tmpfs"),
+            folder.path(),
+            Some("tmpfs"),
+            nix::mount::MsFlags::empty(),
+            options,
+        );
+        made.ok().map(|()| Self(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(self.0.path(), nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n12_after_a_full_disk_objects_and_processes_agree_again() {
+    let Some(disk) = SmallDisk::new() else {
+        eprintln!("not root: nobody here can make a small disk, and N12's full one was not checked");
+        return;
+    };
+    let world = World::at(disk.0.path().join("data"));
+    world.run("p", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
+    let pod = world.running("p").await;
+    let filler = disk.0.path().join("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut file, &[7; 4096]).is_ok() {}
+    // The container dies while nothing can be written down.
+    for pid in world.processes(&uid(&pod)) {
+        let _ = kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL);
+    }
+    world.no_processes(&uid(&pod)).await;
+    drop(file);
+    std::fs::remove_file(&filler).unwrap();
+    let again = world
+        .pod_that("p", "it runs again", |pod| {
+            is_ready(pod) && container(pod)["restartCount"].as_i64() >= Some(1)
+        })
+        .await;
+    assert!(!world.processes(&uid(&again)).is_empty());
+}

@@ -5,4 +5,5 @@
 
 mod faults;
 mod lives;
+mod surroundings;
 mod world;

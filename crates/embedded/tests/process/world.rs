@@ -60,6 +60,17 @@ impl World {
         }
     }
 
+    /// In this folder, which somebody else takes away.
+    pub fn at(data: PathBuf) -> Self {
+        let cluster = Cluster::start(options(&data)).unwrap();
+        std::fs::write(data.join("images.yaml"), IMAGES).unwrap();
+        Self {
+            cluster,
+            data,
+            _folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
     pub fn data(&self) -> &Path {
         &self.data
     }

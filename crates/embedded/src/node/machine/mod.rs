@@ -6,10 +6,12 @@
 //! [`Agent`](super::agent) per node. When it is dropped the agents stop; the pods run on (N1).
 //!
 //! - [`follow`]: from the log to those whom a change concerns. [`handle`]: [`NodeHandle`]. [`rest`]: stopping all pods.
+//!   [`way_in`]: how pods reach the API.
 
 mod follow;
 mod handle;
 mod rest;
+mod way_in;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -194,7 +196,13 @@ impl Machine {
             }
             std::future::pending::<()>().await;
         };
-        tokio::join!(self.follow(&begun), self.serve_names(relay), self.watch_tables(), nodes);
+        tokio::join!(
+            self.follow(&begun),
+            self.serve_names(relay),
+            self.watch_tables(),
+            self.write_way_in(),
+            nodes
+        );
     }
 
     async fn find_isolation(&self) {

@@ -385,7 +385,9 @@ impl Worker {
         let now = self.now();
         for step in decision.steps {
             let key = key_of(&step);
-            if self.under_way.contains(&key) {
+            // What is being prepared has to be there before it can be taken away.
+            let is_early = matches!(key, Step::Remove | Step::Forget) && self.under_way.contains(&Step::Prepare);
+            if is_early || self.under_way.contains(&key) {
                 continue;
             }
             match self.pauses.get(&key) {
