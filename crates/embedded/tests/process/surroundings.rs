@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Api;
-use kube::api::{AttachParams, PostParams};
+use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::world::{World, sh, until};
@@ -72,25 +72,6 @@ async fn w5_pods_reach_the_api_through_the_service_kubernetes() {
     .await;
     let address: SocketAddr = format!("{address}:6443").parse().unwrap();
     until("somebody answers", || async { TcpStream::connect(address).map(drop).map_err(|why| why.to_string()) }).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_run_in_containers() {
-    let world = World::new();
-    world.run("p", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
-    world.running("p").await;
-    let ask = AttachParams::default().stderr(true);
-    let mut command = world
-        .pods()
-        .exec("p", ["sh", "-c", "echo out; echo err >&2; exit 7"], &ask)
-        .await
-        .unwrap();
-    let mut said = String::new();
-    let mut stdout = command.stdout().unwrap();
-    tokio::io::AsyncReadExt::read_to_string(&mut stdout, &mut said).await.unwrap();
-    assert_eq!(said, "out\n");
-    let status = command.take_status().unwrap().await.unwrap();
-    assert_eq!(status.reason.as_deref(), Some("NonZeroExitCode"), "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
