@@ -33,9 +33,11 @@ async fn the_hosts_root_is_read_only_and_tmp_and_dev_are_its_own() {
             said, "mine\n 00 00\n/dev/pts:\nptmx\n\n/dev/shm:\nout\nend\n",
             "{level:?}"
         );
-        let mut plan = pod.script("touch /tmp/x /run/x 2>/dev/null || echo refused");
+        let mut plan =
+            pod.script("touch /tmp/x /run/x 2>/dev/null || echo refused; touch /tmp/deep/v/x && echo allowed");
         plan.read_only_root = true;
-        assert_eq!(pod.output(plan).await, "refused\n", "{level:?}");
+        plan.mounts = vec![mount(&pod.volume("v"), "/tmp/deep/v", false)];
+        assert_eq!(pod.output(plan).await, "refused\nallowed\n", "{level:?}");
     }
 }
 

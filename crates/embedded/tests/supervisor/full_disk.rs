@@ -1,11 +1,12 @@
-//! N12 on a disk that is full: the pod runs on, its end is told and written, and nothing runs twice.
+//! N12 on a disk that is full or broken: the pod runs on, its end is told and written, and nothing runs twice.
 
 use std::fs;
 use std::io::Write;
 use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags};
-use usher_embedded::node::supervisor::protocol::Phase;
+use usher_embedded::node::supervisor::client::SupervisorError;
+use usher_embedded::node::supervisor::protocol::{Phase, Refusal};
 
 use super::world::{Pod, is_root, levels, until};
 
@@ -48,6 +49,7 @@ impl Drop for Disk {
 #[tokio::test]
 async fn n12_on_a_full_disk_containers_run_end_and_start_and_only_lines_are_lost() {
     if !is_root() {
+        eprintln!("not tried: a disk of its own needs root");
         return;
     }
     for level in levels() {
@@ -80,5 +82,51 @@ async fn n12_on_a_full_disk_containers_run_end_and_start_and_only_lines_are_lost
         let said = || pod.log("c", 2);
         pod.run(pod.script("echo heard again")).await;
         until(|| said() == "heard again\n").await;
+    }
+}
+
+#[tokio::test]
+async fn n12_a_start_that_cannot_be_written_down_is_refused_and_what_runs_runs_on() {
+    for level in levels() {
+        let pod = Pod::start(level).await;
+        let mut other = pod.script("trap 'exit 4' TERM; echo ready; while :; do sleep 0.01; done");
+        (other.name, other.attempt) = ("other".to_owned(), 0);
+        pod.start_ready(other).await;
+        // A folder where the next state would be written: no disk is as broken as that.
+        let spare = pod.folder().join("state.json.spare");
+        fs::remove_file(&spare).unwrap();
+        fs::create_dir(&spare).unwrap();
+        let plan = pod.script("echo ran");
+        let refused = pod.supervisor.start(plan.clone()).await;
+        let Err(SupervisorError::Refused {
+            refusal: Refusal::System,
+            message,
+        }) = refused
+        else {
+            panic!("{level:?}: {refused:?}")
+        };
+        assert!(message.starts_with("container c is not started"), "{message}");
+        let state = pod.supervisor.look().await.unwrap();
+        assert!(
+            state.not_durable.is_some() && !state.containers.contains_key("c"),
+            "{level:?}: {state:?}"
+        );
+
+        // What ends is told, written or not.
+        pod.supervisor
+            .stop("other", 0, 15, Duration::from_secs(600))
+            .await
+            .unwrap();
+        let phase = pod.until_phase("other", 0, Phase::has_ended).await;
+        assert!(matches!(phase, Phase::Exited { code: 4, .. }), "{level:?}: {phase:?}");
+        let written = || fs::read_to_string(pod.folder().join("state.json")).unwrap();
+        assert!(!written().contains("\"code\": 4"), "{level:?}");
+
+        // And written as soon as it can be, without being asked.
+        fs::remove_dir(&spare).unwrap();
+        let state = pod.until_state(|state| state.not_durable.is_none()).await;
+        assert!(state.attempt("other", 0).unwrap().phase.has_ended());
+        assert!(written().contains("\"code\": 4"), "{level:?}");
+        assert_eq!(pod.output(plan).await, "ran\n", "{level:?}");
     }
 }

@@ -106,7 +106,8 @@ pub struct ContainerPlan {
     /// Supplementary groups. Ignored where there is only one id.
     #[serde(default)]
     pub groups: Vec<u32>,
-    /// The image's root file system; without it the host's. Always read-only.
+    /// The image's root file system; without it the host's, of which `/tmp`, `/run`, `/var/tmp` and what the pod masks are
+    /// not seen: what is needed from there must be mounted. Always read-only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
     /// `readOnlyRootFilesystem`: also `/tmp` and `/run` are read-only.

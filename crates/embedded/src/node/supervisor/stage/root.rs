@@ -46,14 +46,14 @@ pub(super) fn enter(root: &RootOrder, order: &Order) -> Result<(), Failure> {
     let etc_names = root.etc.as_deref().map(names_in).transpose()?.unwrap_or_default();
 
     let scaffold = Scaffold::raise(root)?;
-    let (new, mirrored) = scaffold.mirror_image(root, &order.workdir, etc.is_some().then_some(etc_names.as_slice()))?;
-    scaffold.mount_temporary(root)?;
+    let (new, mut closing) =
+        scaffold.mirror_image(root, &order.workdir, etc.is_some().then_some(etc_names.as_slice()))?;
+    for (folder, options) in temporary(root) {
+        closing.extend(cover(&new, folder, options)?.filter(|_| root.read_only));
+    }
     if root.image.is_none() {
-        // It may be a link in the host's root, so it is opened as one inside.
-        let flags = temporary_flags(root);
-        cover(&new, Path::new("/var/tmp"), flags, "mode=1777")?;
         for folder in &root.masked {
-            cover(&new, folder, flags | MsFlags::MS_RDONLY, "mode=755,size=4k")?;
+            closing.extend(cover(&new, folder, "mode=755,size=4k")?);
         }
     }
     scaffold.mount_devices()?;
@@ -65,7 +65,8 @@ pub(super) fn enter(root: &RootOrder, order: &Order) -> Result<(), Failure> {
         mount_volume(&new, mount, source)?;
     }
     make_workdir(&new, order)?;
-    for folder in &mirrored {
+    // Only now: until here something may have had to be made in them, to mount over.
+    for folder in &closing {
         restrict(&by_number(folder), flags_of(folder), MsFlags::MS_RDONLY)
             .map_err(Failure::of("cannot make the root read-only"))?;
     }
@@ -151,16 +152,6 @@ impl Scaffold {
         Ok((new, opened))
     }
 
-    fn mount_temporary(&self, root: &RootOrder) -> Result<(), Failure> {
-        let flags = temporary_flags(root);
-        mount_new("tmpfs", &self.new.join("tmp"), flags, "mode=1777")?;
-        if root.image.is_none() {
-            // The host's has sockets that lead to the host's own services.
-            mount_new("tmpfs", &self.new.join("run"), flags, "mode=1777")?;
-        }
-        Ok(())
-    }
-
     fn mount_devices(&self) -> Result<(), Failure> {
         let dev = self.new.join("dev");
         mount_new("tmpfs", &dev, MsFlags::MS_NOSUID, "mode=755")?;
@@ -231,22 +222,29 @@ impl Scaffold {
     }
 }
 
-fn temporary_flags(root: &RootOrder) -> MsFlags {
-    let read_only = if root.read_only {
-        MsFlags::MS_RDONLY
-    } else {
-        MsFlags::empty()
-    };
-    MsFlags::MS_NOSUID | MsFlags::MS_NODEV | read_only
+/// The folders that a container may write to, with how they are mounted. The host's `/run` has sockets that lead to the
+/// host's own services; an image's has nothing.
+fn temporary(root: &RootOrder) -> impl Iterator<Item = (&'static Path, &'static str)> {
+    let of_the_host = ["/run", "/var/tmp"].into_iter().filter(|_| root.image.is_none());
+    ["/tmp"]
+        .into_iter()
+        .chain(of_the_host)
+        .map(|folder| (Path::new(folder), "mode=1777"))
 }
 
-/// An empty folder over one that the root shows and the container must not see.
-fn cover(new: &OwnedFd, folder: &Path, flags: MsFlags, options: &str) -> Result<(), Failure> {
+/// An empty folder over one that the root shows and the container must not see. None: the root does not show it.
+fn cover(new: &OwnedFd, folder: &Path, options: &str) -> Result<Option<OwnedFd>, Failure> {
+    // It may be a link in the host's root, so it is opened as one inside.
     let found = find(new, folder)?;
-    if found.missing.is_empty() && is_folder(&found.deepest) {
-        mount_new("tmpfs", &by_number(&found.deepest), flags, options)?;
+    if !found.missing.is_empty() || !is_folder(&found.deepest) {
+        return Ok(None);
     }
-    Ok(())
+    let place = by_number(&found.deepest);
+    mount_new("tmpfs", &place, MsFlags::MS_NOSUID | MsFlags::MS_NODEV, options)?;
+    open_in(new, folder).map(Some).map_err(Failure::of(format_args!(
+        "cannot open what covers {}",
+        folder.display()
+    )))
 }
 
 fn mount_volume(new: &OwnedFd, mount: &Mount, source: &OwnedFd) -> Result<(), Failure> {
