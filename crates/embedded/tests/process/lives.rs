@@ -306,3 +306,46 @@ async fn n10_a_deadline_ends_a_pod() {
     assert_eq!(pod["status"]["reason"], "DeadlineExceeded");
     world.told("p", "DeadlineExceeded: Pod was active on the node longer than the specified deadline").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n5_where_nothing_can_be_mounted_words_name_the_folders() {
+    let world = World::with(|options| {
+        if let Some(process) = &mut options.process {
+            process.isolation = usher_embedded::IsolationChoice::Paths;
+        }
+    });
+    let mut container = sh("c", "echo said > /v/file; cat /v/file; echo $USHER_MOUNT_V; exec sleep 1000");
+    container["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    container["readinessProbe"] = json!({"exec": {"command": ["test", "-e", "/v/file"]}, "periodSeconds": 1});
+    world
+        .run("p", json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [container]}))
+        .await;
+    let pod = world.running("p").await;
+    let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+    let folder = world.data().canonicalize().unwrap().join("pods").join(&uid).join("own.d/volumes/v");
+    assert_eq!(world.log("p").await, format!("said\n{}\n", folder.display()));
+    world.told("p", "MountsAsPaths: ").await;
+    world.delete("p").await;
+    world.gone("p").await;
+    assert!(world.processes(&uid).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thirty_pods_at_once_have_one_process_each() {
+    let world = World::new();
+    let names: Vec<String> = (0..30).map(|number| format!("p{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let node = if number % 2 == 0 { "node-1" } else { "node-2" };
+        world
+            .run_on(node, name, json!({"containers": [sh("c", "exec sleep 1000")]}))
+            .await;
+    }
+    let mut addresses = std::collections::BTreeSet::new();
+    for name in &names {
+        let pod = world.running(name).await;
+        addresses.insert(pod["status"]["podIP"].as_str().unwrap().to_owned());
+        let uid = pod["metadata"]["uid"].as_str().unwrap();
+        assert_eq!(world.processes(uid).len(), 1, "{name}");
+    }
+    assert_eq!(addresses.len(), 30);
+}
