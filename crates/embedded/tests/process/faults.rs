@@ -27,9 +27,18 @@ fn supervisor(data: &Path, uid: &str) -> Pid {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n2_pods_outlive_the_cluster_and_are_found_again() {
     let world = World::new();
-    world.run("p", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
-    world.run("ends", json!({"restartPolicy": "Never", "containers": [sh("c", "sleep 0.5; exit 4")]})).await;
-    world.run("gone", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    world
+        .run(
+            "ends",
+            json!({"restartPolicy": "Never", "containers": [sh("c", "sleep 0.5; exit 4")]}),
+        )
+        .await;
+    world
+        .run("gone", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
     let before = world.running("p").await;
     let gone = uid(&world.running("gone").await);
     world.phase("ends", "Running").await;
@@ -57,8 +66,15 @@ async fn n2_pods_outlive_the_cluster_and_are_found_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n12_a_killed_supervisor_is_replaced_and_its_containers_begin_anew() {
     let world = World::new();
-    world.run("p", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
-    world.run("once", json!({"restartPolicy": "Never", "containers": [sh("c", "exec sleep 1000")]})).await;
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    world
+        .run(
+            "once",
+            json!({"restartPolicy": "Never", "containers": [sh("c", "exec sleep 1000")]}),
+        )
+        .await;
     let pod = world.running("p").await;
     let once = world.running("once").await;
     let old = world.processes(&uid(&pod));
@@ -71,7 +87,10 @@ async fn n12_a_killed_supervisor_is_replaced_and_its_containers_begin_anew() {
         })
         .await;
     let last = &container(&again)["lastState"]["terminated"];
-    assert_eq!((&last["exitCode"], &last["reason"]), (&json!(137), &json!("ContainerStatusUnknown")));
+    assert_eq!(
+        (&last["exitCode"], &last["reason"]),
+        (&json!(137), &json!("ContainerStatusUnknown"))
+    );
     let new = world.processes(&uid(&pod));
     assert!(old.iter().all(|pid| !new.contains(pid)), "{old:?} {new:?}");
     world.phase("once", "Failed").await;
@@ -81,7 +100,12 @@ async fn n12_a_killed_supervisor_is_replaced_and_its_containers_begin_anew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n12_a_stopped_supervisor_is_woken() {
     let world = World::new();
-    world.run("p", json!({"restartPolicy": "Never", "containers": [sh("c", "sleep 2; exit 5")]})).await;
+    world
+        .run(
+            "p",
+            json!({"restartPolicy": "Never", "containers": [sh("c", "sleep 2; exit 5")]}),
+        )
+        .await;
     let pod = world.running("p").await;
     kill(supervisor(world.data(), &uid(&pod)), Signal::SIGSTOP).unwrap();
     let pod = world.phase("p", "Failed").await;
@@ -104,13 +128,18 @@ async fn n12_a_stopped_container_can_be_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_stopped_killed_cut_off_and_started() {
     let world = World::new();
-    world.run("p", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
     world
         .run_on("node-2", "q", json!({"containers": [sh("c", "exec sleep 1000")]}))
         .await;
     let p = world.running("p").await;
     let q = world.running("q").await;
-    let (one, two) = (world.cluster.node("node-1").unwrap(), world.cluster.node("node-2").unwrap());
+    let (one, two) = (
+        world.cluster.node("node-1").unwrap(),
+        world.cluster.node("node-2").unwrap(),
+    );
     // Stopped: the processes run on, and logs have nobody to ask.
     one.stop().await;
     assert!(!world.processes(&uid(&p)).is_empty());
@@ -118,7 +147,9 @@ async fn nodes_are_stopped_killed_cut_off_and_started() {
     // Killed: nothing runs, and nobody is told.
     two.kill().await;
     assert!(world.processes(&uid(&q)).is_empty());
-    assert!(is_ready(&serde_json::to_value(world.pods().get("q").await.unwrap()).unwrap()));
+    assert!(is_ready(
+        &serde_json::to_value(world.pods().get("q").await.unwrap()).unwrap()
+    ));
     one.start().await;
     two.start().await;
     let again = world
@@ -132,10 +163,16 @@ async fn nodes_are_stopped_killed_cut_off_and_started() {
     // Cut off: a deletion is not heard until the node is back.
     one.cut().await.unwrap();
     world.delete("p").await;
-    world.run("r", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
+    world
+        .run("r", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
     until("the other node still works", || async {
         let pid = world.processes(&uid(&again));
-        if pid.is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
+        if pid.is_empty() {
+            Err("not yet".to_owned())
+        } else {
+            Ok(())
+        }
     })
     .await;
     assert!(!world.processes(&uid(&p)).is_empty());
@@ -175,7 +212,9 @@ async fn pods_are_stopped_with_their_grace_and_run_again_at_the_next_start() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n1_in_memory_pods_end_with_the_cluster() {
     let world = World::with(|options| options.storage = usher_embedded::Storage::Memory);
-    world.run("p", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
     let uid = uid(&world.running("p").await);
     world.cluster.stop().await;
     let World { cluster, .. } = world;
@@ -186,7 +225,9 @@ async fn n1_in_memory_pods_end_with_the_cluster() {
         entries
             .filter(|entry| {
                 let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-                environment.split(|byte| *byte == 0).any(|part| part == wanted.as_bytes())
+                environment
+                    .split(|byte| *byte == 0)
+                    .any(|part| part == wanted.as_bytes())
             })
             .count()
     };
@@ -230,7 +271,9 @@ async fn n12_after_a_full_disk_objects_and_processes_agree_again() {
         return;
     };
     let world = World::at(disk.0.path().join("data"));
-    world.run("p", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
     let pod = world.running("p").await;
     let filler = disk.0.path().join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();

@@ -12,7 +12,9 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n11_a_pod_runs_says_so_is_logged_and_goes() {
     let world = World::new();
-    let made = world.run("p", json!({"containers": [sh("c", "echo hello; exec sleep 1000")]})).await;
+    let made = world
+        .run("p", json!({"containers": [sh("c", "echo hello; exec sleep 1000")]}))
+        .await;
     let uid = made.metadata.uid.unwrap();
     let pod = world.running("p").await;
     let status = &pod["status"];
@@ -25,7 +27,10 @@ async fn n11_a_pod_runs_says_so_is_logged_and_goes() {
     let container = &status["containerStatuses"][0];
     assert_eq!(container["restartCount"], 0);
     assert_eq!(container["started"], true);
-    assert!(container["containerID"].as_str().unwrap().starts_with("usher://"), "{container}");
+    assert!(
+        container["containerID"].as_str().unwrap().starts_with("usher://"),
+        "{container}"
+    );
     assert!(container["state"]["running"]["startedAt"].is_string(), "{container}");
     assert_eq!(condition(&pod, "PodReadyToStartContainers")["status"], "True");
     let events = world.told("p", "Started").await;
@@ -44,7 +49,11 @@ async fn n11_a_pod_runs_says_so_is_logged_and_goes() {
     .await;
     world.delete("p").await;
     world.gone("p").await;
-    assert_eq!(world.processes(&uid), [0_u32; 0], "the object goes when no process is left");
+    assert_eq!(
+        world.processes(&uid),
+        [0_u32; 0],
+        "the object goes when no process is left"
+    );
     world.told("p", "Killing: Stopping container c").await;
 }
 
@@ -69,12 +78,16 @@ async fn n10_pods_complete_fail_and_crash_loop() {
         })
         .await;
     let uid = looping["metadata"]["uid"].as_str().unwrap();
-    let message = looping["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap();
+    let message = looping["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
+        .as_str()
+        .unwrap();
     assert_eq!(
         message,
         format!("back-off 600ms restarting failed container=c pod=loop_default({uid})")
     );
-    world.told("loop", "BackOff: Back-off restarting failed container c in pod").await;
+    world
+        .told("loop", "BackOff: Back-off restarting failed container c in pod")
+        .await;
     // A pod that is done leaves its log and no process.
     for name in ["good", "bad"] {
         let uid = world.pods().get(name).await.unwrap().metadata.uid.unwrap();
@@ -83,7 +96,11 @@ async fn n10_pods_complete_fail_and_crash_loop() {
         world.gone(name).await;
         let folder = world.data().join("pods").join(&uid);
         crate::world::until("its folder goes", || async {
-            if folder.exists() { Err("it is there".to_owned()) } else { Ok(()) }
+            if folder.exists() {
+                Err("it is there".to_owned())
+            } else {
+                Ok(())
+            }
         })
         .await;
     }
@@ -133,21 +150,29 @@ async fn n9_a_pod_that_ignores_sigterm_is_killed_after_its_grace() {
     let begun = std::time::Instant::now();
     world.delete("p").await;
     world.gone("p").await;
-    assert!(begun.elapsed() >= std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= std::time::Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
     assert!(world.processes(&uid).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n8_probes_gate_kill_and_tell() {
     let world = World::new();
-    let file = |name: &str| json!({"exec": {"command": ["test", "-e", name]}, "periodSeconds": 1, "failureThreshold": 1});
+    let file =
+        |name: &str| json!({"exec": {"command": ["test", "-e", name]}, "periodSeconds": 1, "failureThreshold": 1});
     let mut ready = sh("c", "sleep 1; touch /tmp/up; exec sleep 1000");
     ready["readinessProbe"] = file("/tmp/up");
     world.run("ready", json!({"containers": [ready]})).await;
     let mut sick = sh("c", "exec sleep 1000");
     sick["livenessProbe"] = file("/tmp/none");
     world
-        .run("sick", json!({"terminationGracePeriodSeconds": 1, "containers": [sick]}))
+        .run(
+            "sick",
+            json!({"terminationGracePeriodSeconds": 1, "containers": [sick]}),
+        )
         .await;
     let pod = world.phase("ready", "Running").await;
     assert_eq!(condition(&pod, "Ready")["reason"], "ContainersNotReady");
@@ -160,7 +185,12 @@ async fn n8_probes_gate_kill_and_tell() {
     let events = world
         .told("sick", "Killing: Container c failed liveness probe, will be restarted")
         .await;
-    assert!(events.iter().any(|event| event.starts_with("Unhealthy: Liveness probe failed: ")), "{events:?}");
+    assert!(
+        events
+            .iter()
+            .any(|event| event.starts_with("Unhealthy: Liveness probe failed: ")),
+        "{events:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,11 +204,17 @@ async fn n8_hooks_run_after_the_start_and_before_the_stop() {
     let mut bad = sh("b", "exec sleep 1000");
     bad["lifecycle"] = json!({"postStart": {"exec": {"command": ["sh", "-c", "exit 9"]}}});
     world
-        .run("p", json!({"volumes": [{"name": "v", "hostPath": {"path": world.data().join("volumes").join("x"),
-            "type": "DirectoryOrCreate"}}], "containers": [container]}))
+        .run(
+            "p",
+            json!({"volumes": [{"name": "v", "hostPath": {"path": world.data().join("volumes").join("x"),
+            "type": "DirectoryOrCreate"}}], "containers": [container]}),
+        )
         .await;
     world
-        .run("q", json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [bad]}))
+        .run(
+            "q",
+            json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [bad]}),
+        )
         .await;
     world.running("p").await;
     let log = world.data().join("volumes/x/log");
@@ -188,13 +224,18 @@ async fn n8_hooks_run_after_the_start_and_before_the_stop() {
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "after\nbefore\n");
     world.phase("q", "Failed").await;
     let events = world.told("q", "Killing: FailedPostStartHook").await;
-    assert!(events.contains(&"FailedPostStartHook: PostStartHook failed".to_owned()), "{events:?}");
+    assert!(
+        events.contains(&"FailedPostStartHook: PostStartHook failed".to_owned()),
+        "{events:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_started_says_why_and_what_to_do() {
     let world = World::new();
-    world.run("image", json!({"containers": [{"name": "c", "image": "unknown:1"}]})).await;
+    world
+        .run("image", json!({"containers": [{"name": "c", "image": "unknown:1"}]}))
+        .await;
     let mut privileged = sh("c", "true");
     privileged["securityContext"] = json!({"privileged": true});
     world.run("privileged", json!({"containers": [privileged]})).await;
@@ -204,7 +245,10 @@ async fn what_cannot_be_started_says_why_and_what_to_do() {
     let mut files = sh("c", "cat /m/a; exec sleep 1000");
     files["volumeMounts"] = json!([{"name": "m", "mountPath": "/m"}]);
     world
-        .run("files", json!({"volumes": [{"name": "m", "configMap": {"name": "later"}}], "containers": [files]}))
+        .run(
+            "files",
+            json!({"volumes": [{"name": "m", "configMap": {"name": "later"}}], "containers": [files]}),
+        )
         .await;
     let mut big = sh("c", "true");
     big["resources"] = json!({"requests": {"cpu": "10k"}});
@@ -228,11 +272,20 @@ async fn what_cannot_be_started_says_why_and_what_to_do() {
     let pod = world
         .pod_that("privileged", "refused", waits("CreateContainerConfigError"))
         .await;
-    assert!(message(&pod).contains("securityContext.privileged"), "{}", message(&pod));
-    let pod = world.pod_that("config", "no config", waits("CreateContainerConfigError")).await;
+    assert!(
+        message(&pod).contains("securityContext.privileged"),
+        "{}",
+        message(&pod)
+    );
+    let pod = world
+        .pod_that("config", "no config", waits("CreateContainerConfigError"))
+        .await;
     assert_eq!(message(&pod), "configmap \"later\" not found");
     world
-        .told("files", "FailedMount: MountVolume.SetUp failed for volume \"m\" : configmap \"later\" not found")
+        .told(
+            "files",
+            "FailedMount: MountVolume.SetUp failed for volume \"m\" : configmap \"later\" not found",
+        )
         .await;
     let pod = world.phase("big", "Failed").await;
     assert_eq!(pod["status"]["reason"], "OutOfcpu");
@@ -256,25 +309,40 @@ async fn what_cannot_be_started_says_why_and_what_to_do() {
 async fn n5_config_volumes_follow_their_objects() {
     let world = World::new();
     let map = |value: &str| serde_json::from_value(json!({"metadata": {"name": "m"}, "data": {"a": value}})).unwrap();
-    world.config_maps().create(&Default::default(), &map("one")).await.unwrap();
+    world
+        .config_maps()
+        .create(&Default::default(), &map("one"))
+        .await
+        .unwrap();
     let mut container = sh("c", "while true; do cat /m/a; echo; sleep 0.1; done");
     container["volumeMounts"] = json!([{"name": "m", "mountPath": "/m"}]);
     world
-        .run("p", json!({"volumes": [{"name": "m", "configMap": {"name": "m"}}], "containers": [container]}))
+        .run(
+            "p",
+            json!({"volumes": [{"name": "m", "configMap": {"name": "m"}}], "containers": [container]}),
+        )
         .await;
     let says = |word: &'static str| {
         let world = &world;
         async move {
             crate::world::until(word, || async {
                 let log = world.log("p").await;
-                if log.lines().next_back() == Some(word) { Ok(()) } else { Err(log) }
+                if log.lines().next_back() == Some(word) {
+                    Ok(())
+                } else {
+                    Err(log)
+                }
             })
             .await;
         }
     };
     world.running("p").await;
     says("one").await;
-    world.config_maps().replace("m", &Default::default(), &map("two")).await.unwrap();
+    world
+        .config_maps()
+        .replace("m", &Default::default(), &map("two"))
+        .await
+        .unwrap();
     says("two").await;
 }
 
@@ -290,7 +358,11 @@ async fn n6_a_container_knows_itself_and_its_pod() {
     let address = pod["status"]["podIP"].as_str().unwrap();
     crate::world::until("it says who it is", || async {
         let log = world.log("p").await;
-        if log.starts_with(&format!("p {address} ")) { Ok(()) } else { Err(log) }
+        if log.starts_with(&format!("p {address} ")) {
+            Ok(())
+        } else {
+            Err(log)
+        }
     })
     .await;
 }
@@ -300,11 +372,19 @@ async fn n10_a_deadline_ends_a_pod() {
     let world = World::new();
     let script = "trap 'exit 0' TERM; while true; do sleep 0.05; done";
     world
-        .run("p", json!({"activeDeadlineSeconds": 2, "containers": [sh("c", script)]}))
+        .run(
+            "p",
+            json!({"activeDeadlineSeconds": 2, "containers": [sh("c", script)]}),
+        )
         .await;
     let pod = world.phase("p", "Failed").await;
     assert_eq!(pod["status"]["reason"], "DeadlineExceeded");
-    world.told("p", "DeadlineExceeded: Pod was active on the node longer than the specified deadline").await;
+    world
+        .told(
+            "p",
+            "DeadlineExceeded: Pod was active on the node longer than the specified deadline",
+        )
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -314,15 +394,27 @@ async fn n5_where_nothing_can_be_mounted_words_name_the_folders() {
             process.isolation = usher_embedded::IsolationChoice::Paths;
         }
     });
-    let mut container = sh("c", "echo said > /v/file; cat /v/file; echo $USHER_MOUNT_V; exec sleep 1000");
+    let mut container = sh(
+        "c",
+        "echo said > /v/file; cat /v/file; echo $USHER_MOUNT_V; exec sleep 1000",
+    );
     container["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
     container["readinessProbe"] = json!({"exec": {"command": ["test", "-e", "/v/file"]}, "periodSeconds": 1});
     world
-        .run("p", json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [container]}))
+        .run(
+            "p",
+            json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [container]}),
+        )
         .await;
     let pod = world.running("p").await;
     let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
-    let folder = world.data().canonicalize().unwrap().join("pods").join(&uid).join("own.d/volumes/v");
+    let folder = world
+        .data()
+        .canonicalize()
+        .unwrap()
+        .join("pods")
+        .join(&uid)
+        .join("own.d/volumes/v");
     assert_eq!(world.log("p").await, format!("said\n{}\n", folder.display()));
     world.told("p", "MountsAsPaths: ").await;
     world.delete("p").await;

@@ -19,7 +19,10 @@ async fn w5_w6_a_service_has_a_name_in_pods_and_leads_to_them() {
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
     };
-    let made = services.create(&PostParams::default(), &service("web", json!({}))).await.unwrap();
+    let made = services
+        .create(&PostParams::default(), &service("web", json!({})))
+        .await
+        .unwrap();
     let cluster_ip = made.spec.unwrap().cluster_ip.unwrap();
     let headless = service("each", json!({"clusterIP": "None"}));
     services.create(&PostParams::default(), &headless).await.unwrap();
@@ -30,7 +33,8 @@ async fn w5_w6_a_service_has_a_name_in_pods_and_leads_to_them() {
     until("the names are there", || async {
         let log = world.log("server").await;
         let is_there = |address: &str, name: &str| {
-            log.lines().any(|line| line.starts_with(address) && line.split_whitespace().any(|word| word == name))
+            log.lines()
+                .any(|line| line.starts_with(address) && line.split_whitespace().any(|word| word == name))
         };
         if is_there(&cluster_ip, "web.default.svc.cluster.local") && is_there(&pod_ip, "each.default.svc") {
             Ok(())
@@ -61,7 +65,11 @@ async fn w5_w6_a_service_has_a_name_in_pods_and_leads_to_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w5_pods_reach_the_api_through_the_service_kubernetes() {
     let world = World::new();
-    let listening = world.cluster.listen(usher_embedded::ListenOptions::default()).await.unwrap();
+    let listening = world
+        .cluster
+        .listen(usher_embedded::ListenOptions::default())
+        .await
+        .unwrap();
     assert!(listening.address().ip().is_loopback());
     let services: Api<Service> = Api::default_namespaced(world.cluster.client());
     let address = until("the Service is there", || async {
@@ -71,7 +79,10 @@ async fn w5_pods_reach_the_api_through_the_service_kubernetes() {
     })
     .await;
     let address: SocketAddr = format!("{address}:6443").parse().unwrap();
-    until("somebody answers", || async { TcpStream::connect(address).map(drop).map_err(|why| why.to_string()) }).await;
+    until("somebody answers", || async {
+        TcpStream::connect(address).map(drop).map_err(|why| why.to_string())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,14 +104,20 @@ async fn nodes_register_themselves_and_are_told_over_http() {
     .await;
     let client = world.cluster.client();
     let ask = |method: &str, path: &str| {
-        let request = http::Request::builder().method(method).uri(path).body(Vec::new()).unwrap();
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .body(Vec::new())
+            .unwrap();
         let client = client.clone();
         async move { client.request_text(request).await }
     };
     let states = |text: String| -> Vec<String> {
         let told: Value = serde_json::from_str(&text).unwrap();
         let nodes = told["nodes"].as_array().unwrap().iter();
-        nodes.map(|node| format!("{} {}", node["name"], node["state"])).collect()
+        nodes
+            .map(|node| format!("{} {}", node["name"], node["state"]))
+            .collect()
     };
     ask("POST", "/usher/nodes/node-1/stop").await.unwrap();
     ask("POST", "/usher/nodes/node-2/cut").await.unwrap();

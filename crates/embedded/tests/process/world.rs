@@ -123,7 +123,11 @@ impl World {
         until(what, || async {
             let pod = pods.get(name).await.map_err(|why| why.to_string())?;
             let pod = serde_json::to_value(pod).unwrap();
-            if is(&pod) { Ok(pod) } else { Err(pod["status"].to_string()) }
+            if is(&pod) {
+                Ok(pod)
+            } else {
+                Err(pod["status"].to_string())
+            }
         })
         .await
     }
@@ -166,7 +170,13 @@ impl World {
         });
         events
             .into_iter()
-            .map(|event| format!("{}: {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default()))
+            .map(|event| {
+                format!(
+                    "{}: {}",
+                    event.reason.unwrap_or_default(),
+                    event.message.unwrap_or_default()
+                )
+            })
             .collect()
     }
 
@@ -192,7 +202,10 @@ impl World {
                 continue;
             };
             let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            if environment.split(|byte| *byte == 0).any(|part| part == wanted.as_bytes()) {
+            if environment
+                .split(|byte| *byte == 0)
+                .any(|part| part == wanted.as_bytes())
+            {
                 found.push(pid);
             }
         }
@@ -202,7 +215,11 @@ impl World {
     pub async fn no_processes(&self, uid: &str) {
         until("no process of the pod is left", || async {
             let left = self.processes(uid);
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+            if left.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{left:?}"))
+            }
         })
         .await;
     }
@@ -210,7 +227,10 @@ impl World {
 
 pub fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
-    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Ready");
     ready.is_some_and(|ready| ready["status"] == "True")
 }
 

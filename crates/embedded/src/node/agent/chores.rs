@@ -105,7 +105,11 @@ impl Context {
     }
 
     /// Folder, volumes, names, supervisor.
-    pub(super) async fn prepare(self: Arc<Self>, pod: Arc<Pod>, address: std::net::Ipv4Addr) -> Result<Supervisor, Vec<Unprepared>> {
+    pub(super) async fn prepare(
+        self: Arc<Self>,
+        pod: Arc<Pod>,
+        address: std::net::Ipv4Addr,
+    ) -> Result<Supervisor, Vec<Unprepared>> {
         let cannot = |message: String| {
             vec![Unprepared {
                 reason: "FailedCreatePodSandBox",
@@ -236,7 +240,9 @@ impl Context {
                 },
             ))
         });
-        let pulled = |image: &str| format!("Container image {image:?} already present on machine and can be accessed by the pod");
+        let pulled = |image: &str| {
+            format!("Container image {image:?} already present on machine and can be accessed by the pod")
+        };
         let (image, plan) = match planned {
             Ok(planned) => planned,
             Err((has_image, refusal)) => {
@@ -267,7 +273,11 @@ impl Context {
     fn tell_refusal(&self, pod: &Arc<Pod>, container: &str, refusal: &Refusal) {
         match refusal.reason {
             reason @ ("ErrImageNeverPull" | "InvalidImageName") => {
-                let first = if reason == "InvalidImageName" { "InspectFailed" } else { reason };
+                let first = if reason == "InvalidImageName" {
+                    "InspectFailed"
+                } else {
+                    reason
+                };
                 self.tell(pod, container, true, first, refusal.message.clone());
                 self.tell(pod, container, true, "Failed", format!("Error: {reason}"));
             }
@@ -352,7 +362,9 @@ impl Context {
         let (this, pod, owned) = (self.clone(), pod.clone(), container.clone());
         let facts = self.facts(address);
         let made = tokio::task::spawn_blocking(move || {
-            let mounts = this.with_setting(&pod, &facts, |setting| volumes::mounts(setting, &owned, &BTreeMap::new()));
+            let mounts = this.with_setting(&pod, &facts, |setting| {
+                volumes::mounts(setting, &owned, &BTreeMap::new())
+            });
             mounts.map(|mounts| Rewriter::new(&mounts)).unwrap_or_default()
         })
         .await

@@ -96,7 +96,13 @@ fn differs(current: &Node, fresh: &k8s_openapi::api::core::v1::NodeStatus) -> bo
     let said = |status: &k8s_openapi::api::core::v1::NodeStatus| -> Vec<(String, String, Option<String>)> {
         let conditions = status.conditions.iter().flatten();
         conditions
-            .map(|condition| (condition.type_.clone(), condition.status.clone(), condition.reason.clone()))
+            .map(|condition| {
+                (
+                    condition.type_.clone(),
+                    condition.status.clone(),
+                    condition.reason.clone(),
+                )
+            })
             .collect()
     };
     said(status) != said(fresh)

@@ -275,7 +275,9 @@ impl Machine {
     }
 
     pub(crate) fn isolation(&self) -> Isolation {
-        self.isolation.get().map_or(Isolation::Paths, |(isolation, _)| *isolation)
+        self.isolation
+            .get()
+            .map_or(Isolation::Paths, |(isolation, _)| *isolation)
     }
 
     /// Which isolation pods have, and why; `None` before that is known.
@@ -320,10 +322,7 @@ impl Machine {
 
     /// Whom containers run as that do not say.
     pub(crate) fn own_ids(&self) -> (u32, u32) {
-        (
-            rustix::process::geteuid().as_raw(),
-            rustix::process::getegid().as_raw(),
-        )
+        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
     }
 
     /// The runtime's name and the kernel's version.

@@ -40,7 +40,8 @@ impl Machine {
         let found = hand.read(&target)?;
         let uid = |object: &serde_json::Value| object.pointer("/metadata/uid")?.as_str().map(str::to_owned);
         let address = |object: &serde_json::Value| object.pointer("/spec/clusterIP")?.as_str().map(str::to_owned);
-        let is_right = found.as_ref().and_then(address) == wanted.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
+        let is_right =
+            found.as_ref().and_then(address) == wanted.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
         if !is_right {
             // A Service keeps its address for life: that of another block makes room for this one's.
             if let Some(uid) = found.as_ref().and_then(uid) {

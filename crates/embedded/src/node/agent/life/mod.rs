@@ -89,10 +89,24 @@ pub struct Health {
 pub enum Step {
     /// Folder, address, volumes, supervisor.
     Prepare,
-    Start { container: String, attempt: u32 },
-    PostStart { container: String, attempt: u32 },
-    PreStop { container: String, attempt: u32, within: Duration },
-    Stop { container: String, attempt: u32, grace: Duration },
+    Start {
+        container: String,
+        attempt: u32,
+    },
+    PostStart {
+        container: String,
+        attempt: u32,
+    },
+    PreStop {
+        container: String,
+        attempt: u32,
+        within: Duration,
+    },
+    Stop {
+        container: String,
+        attempt: u32,
+        grace: Duration,
+    },
     /// Everything that is left is killed, and the supervisor ends.
     End,
     /// The object goes, once its last status is written.
@@ -200,9 +214,18 @@ struct Desk<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Stage<'a> {
     Never,
-    Starting { attempt: u32 },
-    Running { attempt: u32, at: &'a Attempt, since: Timestamp },
-    Over { attempt: u32, exit: Exit<'a> },
+    Starting {
+        attempt: u32,
+    },
+    Running {
+        attempt: u32,
+        at: &'a Attempt,
+        since: Timestamp,
+    },
+    Over {
+        attempt: u32,
+        exit: Exit<'a>,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]

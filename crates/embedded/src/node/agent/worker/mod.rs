@@ -315,7 +315,9 @@ impl Worker {
                 self.take_state(*state);
             }
             News::Lost(generation)
-                if generation == self.generation && self.supervisor.is_some() && !self.under_way.contains(&Step::End) =>
+                if generation == self.generation
+                    && self.supervisor.is_some()
+                    && !self.under_way.contains(&Step::End) =>
             {
                 self.recover().await;
             }
@@ -428,7 +430,6 @@ impl Worker {
             tracing::warn!(pod = self.context.uid, %why, "what is to be kept of a pod cannot be written");
         }
     }
-
 }
 
 /// What had not ended has ended now, nobody knows how.

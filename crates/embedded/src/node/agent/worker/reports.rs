@@ -20,8 +20,11 @@ impl Worker {
                 None
             }
             Report::Prepared(Err(errors)) => {
+                // A namespace's own objects come a moment after it, and its first pods may be faster: the first failure is
+                // nobody's news.
+                let is_news = self.pauses.contains_key(&Step::Prepare);
                 let pod = self.pod();
-                for error in errors {
+                for error in errors.into_iter().filter(|_| is_news) {
                     self.agent().tell_pod(&pod, true, error.reason, error.message);
                 }
                 step.clone()
@@ -162,7 +165,12 @@ impl Worker {
         let pod = self.pod();
         let spec = pod.spec.iter();
         let mut all = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
-        let has_mounts = all.any(|container| container.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()));
+        let has_mounts = all.any(|container| {
+            container
+                .volume_mounts
+                .as_ref()
+                .is_some_and(|mounts| !mounts.is_empty())
+        });
         let machine = &self.agent().machine;
         if has_mounts && !machine.isolation().has_private_root() && self.attempts.is_empty() {
             let why = machine.isolation_told().unwrap_or_default();

@@ -20,17 +20,28 @@ impl Worker {
                 let Some(address) = self.address(&pod) else {
                     return;
                 };
-                self.spawn(key, async move { Report::Prepared(context.prepare(pod, address).await) });
+                self.spawn(
+                    key,
+                    async move { Report::Prepared(context.prepare(pod, address).await) },
+                );
             }
-            Step::Start { container: name, attempt } => {
+            Step::Start {
+                container: name,
+                attempt,
+            } => {
                 if self.asked.contains(&(name.clone(), attempt)) {
                     return;
                 }
                 if let Some(subject) = self.subject(&name, attempt) {
-                    self.spawn(key, async move { Report::Started(name, attempt, context.start(subject).await) });
+                    self.spawn(key, async move {
+                        Report::Started(name, attempt, context.start(subject).await)
+                    });
                 }
             }
-            Step::PostStart { container: name, attempt } => {
+            Step::PostStart {
+                container: name,
+                attempt,
+            } => {
                 if let Some(subject) = self.subject(&name, attempt) {
                     self.spawn(key, async move {
                         let done = context.hook(subject, Moment::PostStart, None);

@@ -53,7 +53,11 @@ impl Worker {
 
     pub(super) fn probed(&mut self, container: &str, attempt: u32, kind: probes::Kind, answer: Option<probes::Answer>) {
         let now = self.now();
-        let Some((_, prober)) = self.probers.get_mut(container).filter(|(current, _)| *current == attempt) else {
+        let Some((_, prober)) = self
+            .probers
+            .get_mut(container)
+            .filter(|(current, _)| *current == attempt)
+        else {
             return;
         };
         let Some(answer) = answer else {
@@ -84,8 +88,10 @@ impl Worker {
             return;
         }
         self.versions = versions;
-        self.pauses.remove(&Step::Prepare);
         let now = self.now();
+        if let Some((until, _)) = self.pauses.get_mut(&Step::Prepare) {
+            *until = now;
+        }
         for trouble in self.troubles.values_mut() {
             if trouble.reason == "CreateContainerConfigError" {
                 trouble.retry_at = now;
@@ -102,7 +108,10 @@ impl Worker {
         let (context, pod) = (self.context.clone(), self.pod());
         self.chores.spawn(async move {
             let errors = context.refresh(pod, address.to_string()).await;
-            (None, Report::Refreshed(errors.iter().map(ToString::to_string).collect()))
+            (
+                None,
+                Report::Refreshed(errors.iter().map(ToString::to_string).collect()),
+            )
         });
     }
 

@@ -105,7 +105,11 @@ impl World {
     }
 
     pub(super) fn exits(&mut self, container: &str, attempt: u32, code: i32) {
-        let reason = if code == 0 { ExitReason::Completed } else { ExitReason::Error };
+        let reason = if code == 0 {
+            ExitReason::Completed
+        } else {
+            ExitReason::Error
+        };
         self.exits_with(container, attempt, code, reason, "");
     }
 

@@ -40,7 +40,11 @@ fn n11_a_program_that_cannot_be_executed_is_told_of_and_waits() {
     let mut world = World::new(json!({"containers": [{"name": "c"}]}));
     world.exits_with("c", 0, 128, ExitReason::StartError, "no such file");
     let decision = world.decide();
-    let told: Vec<&str> = decision.tellings.iter().map(|telling| telling.message.as_str()).collect();
+    let told: Vec<&str> = decision
+        .tellings
+        .iter()
+        .map(|telling| telling.message.as_str())
+        .collect();
     assert_eq!(told, ["Error: no such file"]);
     let shown = status(&decision, "c");
     assert_eq!(
@@ -98,7 +102,8 @@ fn n11_conditions_come_in_the_reference_s_order_after_those_of_others() {
     let mut world = World::new(json!({"containers": [{"name": "c"}],
         "readinessGates": [{"conditionType": "x/y"}, {"conditionType": "z"}]}));
     let mut pod = serde_json::to_value(&world.pod).unwrap();
-    pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "True"}, {"type": "x/y", "status": "False"}]);
+    pod["status"]["conditions"] =
+        json!([{"type": "PodScheduled", "status": "True"}, {"type": "x/y", "status": "False"}]);
     world.pod = serde_json::from_value(pod).unwrap();
     world.runs("c", 0);
     let decision = world.decide();
@@ -111,7 +116,14 @@ fn n11_conditions_come_in_the_reference_s_order_after_those_of_others() {
         .collect();
     assert_eq!(
         types,
-        ["x/y", "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
+        [
+            "x/y",
+            "PodReadyToStartContainers",
+            "Initialized",
+            "Ready",
+            "ContainersReady",
+            "PodScheduled"
+        ]
     );
     assert_eq!(
         condition(&decision, "Ready"),
