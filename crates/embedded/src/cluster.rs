@@ -339,6 +339,16 @@ impl Cluster {
         authority.set(listening.access().authority());
         certificates::republish(&Hand::new(self.server.registry.clone(), self.settings())).await;
         let api = self.guarded_service();
+        if let Some(machine) = self.life.machine.get() {
+            let (machine, address) = (machine.clone(), listening.address());
+            let mut stop = stop.clone();
+            self.life.tasks().spawn(async move {
+                tokio::select! {
+                    () = machine.serve_pods(address) => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+            });
+        }
         self.life.tasks().spawn(listener.run(api, stop));
         Ok(listening)
     }

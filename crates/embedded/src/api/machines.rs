@@ -30,7 +30,11 @@ impl Server {
         let machine = self.machine.get().and_then(std::sync::Weak::upgrade);
         let parts: Vec<&str> = rest.split('/').collect();
         match (method.as_str(), parts.as_slice()) {
-            ("GET", ["nodes"]) => Ok(Answer::bytes(200, "application/json", (nodes(machine.as_ref())).to_string())),
+            ("GET", ["nodes"]) => Ok(Answer::bytes(
+                200,
+                "application/json",
+                (nodes(machine.as_ref())).to_string(),
+            )),
             ("GET", ["images"]) => {
                 let listed = match machine {
                     Some(machine) => tokio::task::spawn_blocking(move || images(&machine))
@@ -100,6 +104,9 @@ fn images(machine: &Machine) -> Value {
         .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
         .filter_map(|container| container.image.as_deref())
         .collect();
-    let unknown: Vec<&str> = in_use.into_iter().filter(|image| images.resolve(image).is_err()).collect();
+    let unknown: Vec<&str> = in_use
+        .into_iter()
+        .filter(|image| images.resolve(image).is_err())
+        .collect();
     json!({"entries": entries, "errors": errors, "unknown": unknown})
 }

@@ -49,8 +49,16 @@ pub(crate) struct Pending {
     alarms: BTreeSet<(Timestamp, WorkId)>,
     /// Failures in a row.
     failures: BTreeMap<WorkId, u32>,
-    /// What rests, and how often it did.
-    rests: BTreeMap<WorkId, (u32, Timestamp)>,
+    rests: BTreeMap<WorkId, Rest>,
+}
+
+/// What was of no use rests. If it is wished for meanwhile it gets one try more, which the reference gives when nothing else
+/// waits; whatever is wished for after that comes when the rest is over.
+#[derive(Debug, Clone)]
+struct Rest {
+    times: u32,
+    until: Timestamp,
+    was_disturbed: bool,
 }
 
 impl Pending {
@@ -62,16 +70,28 @@ impl Pending {
             self.rests.remove(&id);
         }
         for key in wishes.rest {
-            let (times, until) = self.rests.entry(id(key)).or_insert((0, now));
-            let rest = FIRST_REST.saturating_mul(1 << (*times).min(10)).min(LONGEST_REST);
-            *times += 1;
-            *until = now.saturating_add(rest).unwrap_or(Timestamp::MAX);
+            let rest = self.rests.entry(id(key)).or_insert(Rest {
+                times: 0,
+                until: now,
+                was_disturbed: false,
+            });
+            let length = FIRST_REST.saturating_mul(1 << rest.times.min(10)).min(LONGEST_REST);
+            rest.times += 1;
+            rest.was_disturbed &= rest.until > now;
+            rest.until = now.saturating_add(length).unwrap_or(Timestamp::MAX);
         }
         for key in wishes.now {
             let id = id(key);
-            match self.rests.get(&id) {
-                Some((_, until)) if *until > now => self.wait(id.clone(), *until),
-                _ => self.wake(id),
+            match self.rests.get_mut(&id).filter(|rest| rest.until > now) {
+                Some(rest) if rest.was_disturbed => {
+                    let until = rest.until;
+                    self.wait(id, until);
+                }
+                Some(rest) => {
+                    rest.was_disturbed = true;
+                    self.wake(id);
+                }
+                None => self.wake(id),
             }
         }
         for (key, when) in wishes.at {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::fault::Fault;
 use crate::node::logs::LogQuery;
@@ -147,22 +147,59 @@ impl fmt::Debug for LogStream {
     }
 }
 
+/// Commands under way at once. Their connections are no longer counted among the listener's.
+const COMMANDS: usize = 1_024;
+
 /// Every node's doors, by its name.
-#[derive(Debug, Default)]
-pub(crate) struct AllDoors(RwLock<BTreeMap<String, Arc<dyn Doors>>>);
+#[derive(Debug)]
+pub(crate) struct AllDoors {
+    nodes: RwLock<BTreeMap<String, Arc<dyn Doors>>>,
+    commands: Arc<Semaphore>,
+}
+
+impl Default for AllDoors {
+    fn default() -> Self {
+        Self {
+            nodes: RwLock::default(),
+            commands: Arc::new(Semaphore::new(COMMANDS)),
+        }
+    }
+}
 
 impl AllDoors {
     pub(crate) fn open(&self, node: &str, doors: Arc<dyn Doors>) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(node.to_owned(), doors);
     }
 
     pub(crate) fn close(&self, node: &str) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(node);
+        self.nodes.write().unwrap_or_else(PoisonError::into_inner).remove(node);
     }
 
     pub(crate) fn of(&self, node: &str) -> Option<Arc<dyn Doors>> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
         all.get(node).cloned()
+    }
+
+    /// Room for one more command, to be held while it runs.
+    pub(crate) fn room(&self) -> Result<OwnedSemaphorePermit, Fault> {
+        self.commands.clone().try_acquire_owned().map_err(|_| {
+            let text = format!("{COMMANDS} commands are under way already: end some of them, and try again");
+            Fault::new(429, "TooManyRequests", text).retry_after(1)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_so_many_commands_and_again_when_one_has_ended() {
+        let doors = AllDoors::default();
+        let mut under_way: Vec<_> = (0..COMMANDS).map(|_| doors.room().unwrap()).collect();
+        assert_eq!(doors.room().unwrap_err().code, 429);
+        under_way.pop();
+        assert!(doors.room().is_ok());
     }
 }

@@ -7,8 +7,8 @@
 //! - [`queue`]: who waits, in which order, and what wakes whom. [`tell`]: events and conditions.
 //!
 //! It is one of the controllers: the driver's queue is the scheduling queue, whose keys sort by priority, age and name.
-//! A pod that finds no node rests for 1 to 10 s at most before it is tried again, and only if something changed that could
-//! help. Bindings of a gang are one write of the store, so that nobody ever sees a part of one. What is kept in memory
+//! A pod that finds no node is tried again when something changed that could help: once at once, then after rests of 1 to
+//! 10 s. Bindings of a gang are one write of the store, so that nobody ever sees a part of one. What is kept in memory
 //! comes from the log.
 
 mod amounts;

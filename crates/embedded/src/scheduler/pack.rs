@@ -239,7 +239,7 @@ impl<'s, 'a> Filling<'s, 'a> {
         let left = order.needs.clone();
         let mut taken = vec![0; left.len()];
         let mut items = Vec::new();
-        let mut has_choice = false;
+        let mut differs = false;
         for (index, member) in order.members.iter().enumerate() {
             let needed = left.get(member.group).copied().unwrap_or_default();
             let Some(taken) = taken.get_mut(member.group) else {
@@ -247,12 +247,12 @@ impl<'s, 'a> Filling<'s, 'a> {
             };
             if *taken < needed || with_all {
                 items.push(index);
-            } else if needed > 0 {
-                let first = order.members.iter().find(|first| first.group == member.group);
-                has_choice |= first.is_some_and(|first| !first.wanted.is_like(&member.wanted));
             }
+            let first = order.members.iter().find(|first| first.group == member.group);
+            differs |= needed > 0 && first.is_some_and(|first| !first.wanted.is_like(&member.wanted));
             *taken += 1;
         }
+        let has_choice = differs && taken.iter().zip(&left).any(|(taken, needed)| taken > needed);
         let spare = taken
             .iter()
             .zip(&left)

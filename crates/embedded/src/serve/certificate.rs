@@ -24,10 +24,13 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::folder::{Folder, FolderError};
+use crate::node::net::Block;
 
 const AUTHORITY: &str = "ca.crt";
 const SERVER: &str = "server.crt";
 const KEY: &str = "server.key";
+/// Written by [`crate::node::net::HeldBlock`].
+const BLOCK: &str = "block";
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// How long both are good for. Nobody renews a cluster on a laptop in between, and clients set no limit of their own.
@@ -109,9 +112,12 @@ impl Authority {
         }
         let spare = self.spare.get_or_init(|| {
             let made = Pair::new(&names(IpAddr::from([127, 0, 0, 1])), Timestamp::now());
-            made.inspect_err(|why| tracing::warn!(%why, "pods are not told whom to believe")).ok()
+            made.inspect_err(|why| tracing::warn!(%why, "pods are not told whom to believe"))
+                .ok()
         });
-        spare.as_ref().map_or_else(|| "".into(), |pair| pair.authority.as_str().into())
+        spare
+            .as_ref()
+            .map_or_else(|| "".into(), |pair| pair.authority.as_str().into())
     }
 
     /// Before the listener looks into its folder: what pods were told is there.
@@ -126,7 +132,8 @@ impl Authority {
 impl Identity {
     /// From the folder, made there if there is none, or if what is there will not do for long.
     pub(super) fn kept(folder: &Folder, address: IpAddr, now: Timestamp) -> Result<Self, CertificateError> {
-        let names = names(address);
+        let mut names = names(address);
+        names.extend(addresses_for_pods(folder)?);
         let (authority, server, key) = (folder.read(AUTHORITY)?, folder.read(SERVER)?, folder.read(KEY)?);
         if let (Some(authority), Some(server), Some(key)) = (authority, server, key) {
             let pair = Pair { authority, server, key };
@@ -140,6 +147,16 @@ impl Identity {
         pair.write(folder)?;
         Ok(pair.identity(config))
     }
+}
+
+/// By which pods call the API, in a folder that has a block of addresses (W5).
+fn addresses_for_pods(folder: &Folder) -> Result<Vec<String>, FolderError> {
+    let block = folder.read(BLOCK)?.and_then(|text| {
+        let number = text.split_whitespace().next()?.parse().ok()?;
+        Block::new(number)
+    });
+    let addresses = block.map(|block| vec![block.api().to_string(), block.kubernetes_service().to_string()]);
+    Ok(addresses.unwrap_or_default())
 }
 
 fn names(address: IpAddr) -> Vec<String> {

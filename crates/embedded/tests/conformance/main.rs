@@ -174,7 +174,7 @@ async fn f3_the_embedded_server_answers_as_recorded() {
     let servers = Servers {
         bare: Some(target::embedded(Needs::Nothing)),
         with_controllers: Some(target::embedded(Needs::Scheduler)),
-        with_node: Some(target::node()),
+        with_node: Some(target::node().await),
     };
     let played = play(&cases, &servers).await;
     assert_eq!(

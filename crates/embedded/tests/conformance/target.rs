@@ -81,6 +81,9 @@ impl Target {
     }
 }
 
+/// What `busybox` is on the embedded cluster's node: the host's tools.
+const IMAGES: &str = "images:\n- match: \"busybox:*\"\n  bin: [\"/usr/bin\", \"/bin\"]\n  cmd: [sh]\n";
+
 /// The embedded server in process, a new one for each program.
 pub fn embedded(needs: Needs) -> Target {
     // Always the same names and addresses: none of them is by chance one that a case asks for.
@@ -92,7 +95,15 @@ pub fn embedded(needs: Needs) -> Target {
         // The reference's API server cleans up after definitions by itself.
         options.controllers = usher_embedded::Controllers::none().with(usher_embedded::Controller::Definitions);
     }
+    if needs == Needs::Node {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_usher-pod"));
+        options.process = Some(usher_embedded::ProcessOptions::new(program));
+        options.nodes = usher_embedded::NodeEntry::processes(1);
+    }
     let cluster = usher_embedded::Cluster::start(options).unwrap();
+    if needs == Needs::Node {
+        std::fs::write(cluster.folder().unwrap().join("images.yaml"), IMAGES).unwrap();
+    }
     // A real server's first revisions are long forgotten, too.
     cluster.compact_now();
     Target {
@@ -103,8 +114,21 @@ pub fn embedded(needs: Needs) -> Target {
 }
 
 /// The embedded server with one process node, `node-1`, whose image table has `busybox:*` for the host's tools.
-pub fn node() -> Target {
-    embedded(Needs::Node)
+///
+/// Given back when pods may be put there: a real node has long been ready, too.
+pub async fn node() -> Target {
+    let target = embedded(Needs::Node);
+    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(target.client());
+    let is_open = |node: Option<&k8s_openapi::api::core::v1::Node>| {
+        let is_ready = node
+            .and_then(|node| node.status.as_ref()?.conditions.as_ref())
+            .is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+        let spec = node.and_then(|node| node.spec.as_ref());
+        is_ready && spec.is_none_or(|spec| spec.taints.as_ref().is_none_or(Vec::is_empty))
+    };
+    let opened = kube::runtime::wait::await_condition(nodes, "node-1", is_open);
+    tokio::time::timeout(Target::PATIENCE, opened).await.unwrap().unwrap();
+    target
 }
 
 /// The real servers that the environment names: what `cargo xtask test` and `cargo xtask conformance` start.

@@ -4,6 +4,7 @@
 
 mod asks;
 mod events;
+mod pods;
 mod writes;
 
 #[cfg(target_os = "linux")]

@@ -1,1 +1,294 @@
-//! N2, N3, N12: what dies, and what is there again.
+//! N1, N2, N3, N12: what dies, and what is there again.
+
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::world::{World, is_ready, sh, until};
+
+fn container(pod: &Value) -> &Value {
+    &pod["status"]["containerStatuses"][0]
+}
+
+fn uid(pod: &Value) -> String {
+    pod["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// The supervisor's number, from what it wrote.
+fn supervisor(data: &Path, uid: &str) -> Pid {
+    let file = data.join("pods").join(uid).join("state.json");
+    let text = std::fs::read_to_string(file).unwrap();
+    let state: Value = serde_json::from_str(text.trim_end_matches(['\0', ' ', '\n'])).unwrap();
+    Pid::from_raw(i32::try_from(state["supervisor"]["pid"].as_i64().unwrap()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n2_pods_outlive_the_cluster_and_are_found_again() {
+    let world = World::new();
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    world
+        .run(
+            "ends",
+            json!({"restartPolicy": "Never", "containers": [sh("c", "sleep 0.5; exit 4")]}),
+        )
+        .await;
+    world
+        .run("gone", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    let before = world.running("p").await;
+    let gone = uid(&world.running("gone").await);
+    world.phase("ends", "Running").await;
+    let pids = world.processes(&uid(&before));
+    // One of them is deleted while no agent looks.
+    world.cluster.node("node-1").unwrap().stop().await;
+    let by_force = kube::api::DeleteParams {
+        grace_period_seconds: Some(0),
+        ..Default::default()
+    };
+    world.pods().delete("gone", &by_force).await.unwrap();
+    let world = world.restart().await;
+    world.phase("ends", "Failed").await;
+    world.no_processes(&gone).await;
+    let after = world.running("p").await;
+    assert_eq!(container(&before)["containerID"], container(&after)["containerID"]);
+    assert_eq!(container(&after)["restartCount"], 0);
+    assert_eq!(before["status"]["podIP"], after["status"]["podIP"]);
+    assert_eq!(pids, world.processes(&uid(&after)), "nothing was started");
+    world.delete("p").await;
+    world.gone("p").await;
+    assert!(world.processes(&uid(&after)).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n12_a_killed_supervisor_is_replaced_and_its_containers_begin_anew() {
+    let world = World::new();
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    world
+        .run(
+            "once",
+            json!({"restartPolicy": "Never", "containers": [sh("c", "exec sleep 1000")]}),
+        )
+        .await;
+    let pod = world.running("p").await;
+    let once = world.running("once").await;
+    let old = world.processes(&uid(&pod));
+    for pod in [&pod, &once] {
+        kill(supervisor(world.data(), &uid(pod)), Signal::SIGKILL).unwrap();
+    }
+    let again = world
+        .pod_that("p", "it runs again", |pod| {
+            is_ready(pod) && container(pod)["restartCount"] == 1
+        })
+        .await;
+    let last = &container(&again)["lastState"]["terminated"];
+    assert_eq!(
+        (&last["exitCode"], &last["reason"]),
+        (&json!(137), &json!("ContainerStatusUnknown"))
+    );
+    let new = world.processes(&uid(&pod));
+    assert!(old.iter().all(|pid| !new.contains(pid)), "{old:?} {new:?}");
+    world.phase("once", "Failed").await;
+    world.no_processes(&uid(&once)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n12_a_stopped_supervisor_is_woken() {
+    let world = World::new();
+    world
+        .run(
+            "p",
+            json!({"restartPolicy": "Never", "containers": [sh("c", "sleep 2; exit 5")]}),
+        )
+        .await;
+    let pod = world.running("p").await;
+    kill(supervisor(world.data(), &uid(&pod)), Signal::SIGSTOP).unwrap();
+    let pod = world.phase("p", "Failed").await;
+    assert_eq!(container(&pod)["state"]["terminated"]["exitCode"], 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n12_a_stopped_container_can_be_deleted() {
+    let world = World::new();
+    let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [sh("c", "exec sleep 1000")]});
+    world.run("p", spec).await;
+    let pod = world.running("p").await;
+    let node = world.cluster.node("node-1").unwrap();
+    node.signal("default", "p", "c", 19).await.unwrap();
+    world.delete("p").await;
+    world.gone("p").await;
+    assert!(world.processes(&uid(&pod)).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_stopped_killed_cut_off_and_started() {
+    let world = World::new();
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    world
+        .run_on("node-2", "q", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    let p = world.running("p").await;
+    let q = world.running("q").await;
+    let (one, two) = (
+        world.cluster.node("node-1").unwrap(),
+        world.cluster.node("node-2").unwrap(),
+    );
+    // Stopped: the processes run on, and logs have nobody to ask.
+    one.stop().await;
+    assert!(!world.processes(&uid(&p)).is_empty());
+    assert!(world.pods().logs("p", &Default::default()).await.is_err());
+    // Killed: nothing runs, and nobody is told.
+    two.kill().await;
+    assert!(world.processes(&uid(&q)).is_empty());
+    assert!(is_ready(
+        &serde_json::to_value(world.pods().get("q").await.unwrap()).unwrap()
+    ));
+    one.start().await;
+    two.start().await;
+    let again = world
+        .pod_that("q", "it runs again", |pod| {
+            is_ready(pod) && container(pod)["restartCount"] == 1
+        })
+        .await;
+    assert_ne!(container(&q)["containerID"], container(&again)["containerID"]);
+    let same = world.running("p").await;
+    assert_eq!(container(&p)["containerID"], container(&same)["containerID"]);
+    // Cut off: a deletion is not heard until the node is back.
+    one.cut().await.unwrap();
+    world.delete("p").await;
+    world
+        .run("r", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    until("the other node still works", || async {
+        let pid = world.processes(&uid(&again));
+        if pid.is_empty() {
+            Err("not yet".to_owned())
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    assert!(!world.processes(&uid(&p)).is_empty());
+    one.start().await;
+    world.gone("p").await;
+    world.running("r").await;
+    assert!(world.cluster.node("node-3").is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_are_stopped_with_their_grace_and_run_again_at_the_next_start() {
+    let world = World::new();
+    let script = "trap 'echo bye; exit 0' TERM; echo here; while true; do sleep 0.05; done";
+    world.run("p", json!({"containers": [sh("c", script)]})).await;
+    let pod = world.running("p").await;
+    let told = std::sync::Mutex::new(Vec::new());
+    world
+        .cluster
+        .stop_pods(|left| told.lock().unwrap().push(left.to_vec()))
+        .await;
+    assert_eq!(told.lock().unwrap().first().unwrap(), &["default/p"]);
+    assert_eq!(told.lock().unwrap().last().unwrap(), &[""; 0]);
+    assert!(world.processes(&uid(&pod)).is_empty());
+    let world = world.restart().await;
+    world
+        .pod_that("p", "it runs again", |pod| {
+            is_ready(pod) && container(pod)["restartCount"] == 1
+        })
+        .await;
+    let previous = kube::api::LogParams {
+        previous: true,
+        ..Default::default()
+    };
+    assert_eq!(world.pods().logs("p", &previous).await.unwrap(), "here\nbye\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n1_in_memory_pods_end_with_the_cluster() {
+    let world = World::with(|options| options.storage = usher_embedded::Storage::Memory);
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    let uid = uid(&world.running("p").await);
+    world.cluster.stop().await;
+    let World { cluster, .. } = world;
+    drop(cluster);
+    let left = || {
+        let wanted = format!("USHER_POD_UID={uid}");
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries
+            .filter(|entry| {
+                let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+                environment
+                    .split(|byte| *byte == 0)
+                    .any(|part| part == wanted.as_bytes())
+            })
+            .count()
+    };
+    until("its processes are gone", || async {
+        match left() {
+            0 => Ok(()),
+            count => Err(format!("{count} are left")),
+        }
+    })
+    .await;
+}
+
+/// A small file system of its own, gone with this value. Only root can make one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Some("size=32m");
+        let made = nix::mount::mount(
+            Some("tmpfs"),
+            folder.path(),
+            Some("tmpfs"),
+            nix::mount::MsFlags::empty(),
+            options,
+        );
+        made.ok().map(|()| Self(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(self.0.path(), nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n12_after_a_full_disk_objects_and_processes_agree_again() {
+    let Some(disk) = SmallDisk::new() else {
+        eprintln!("not root: nobody here can make a small disk, and N12's full one was not checked");
+        return;
+    };
+    let world = World::at(disk.0.path().join("data"));
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    let pod = world.running("p").await;
+    let filler = disk.0.path().join("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut file, &[7; 4096]).is_ok() {}
+    // The container dies while nothing can be written down.
+    for pid in world.processes(&uid(&pod)) {
+        let _ = kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL);
+    }
+    world.no_processes(&uid(&pod)).await;
+    drop(file);
+    std::fs::remove_file(&filler).unwrap();
+    let again = world
+        .pod_that("p", "it runs again", |pod| {
+            is_ready(pod) && container(pod)["restartCount"].as_i64() >= Some(1)
+        })
+        .await;
+    assert!(!world.processes(&uid(&again)).is_empty());
+}

@@ -3,6 +3,8 @@
 //! Every test has a cluster of its own in a folder of its own. Programs are the machine's: the image table of [`world`]
 //! says that `busybox` is what is in /bin.
 
+mod exec;
 mod faults;
 mod lives;
+mod surroundings;
 mod world;

@@ -52,11 +52,22 @@ impl World {
         let mut options = options(&data);
         change(&mut options);
         let cluster = Cluster::start(options).unwrap();
-        std::fs::write(data.join("images.yaml"), IMAGES).unwrap();
+        std::fs::write(cluster.folder().unwrap().join("images.yaml"), IMAGES).unwrap();
         Self {
             cluster,
             data,
             _folder: folder,
+        }
+    }
+
+    /// In this folder, which somebody else takes away.
+    pub fn at(data: PathBuf) -> Self {
+        let cluster = Cluster::start(options(&data)).unwrap();
+        std::fs::write(data.join("images.yaml"), IMAGES).unwrap();
+        Self {
+            cluster,
+            data,
+            _folder: tempfile::tempdir().unwrap(),
         }
     }
 
@@ -89,6 +100,10 @@ impl World {
     pub async fn run_on(&self, node: &str, name: &str, mut spec: Value) -> Pod {
         spec["nodeName"] = json!(node);
         spec["automountServiceAccountToken"] = json!(false);
+        // A shell or a sleep that is the first process of its namespace hears no SIGTERM.
+        if spec["terminationGracePeriodSeconds"].is_null() {
+            spec["terminationGracePeriodSeconds"] = json!(1);
+        }
         let pod = json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": spec});
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let pods = self.pods();
@@ -108,7 +123,11 @@ impl World {
         until(what, || async {
             let pod = pods.get(name).await.map_err(|why| why.to_string())?;
             let pod = serde_json::to_value(pod).unwrap();
-            if is(&pod) { Ok(pod) } else { Err(pod["status"].to_string()) }
+            if is(&pod) {
+                Ok(pod)
+            } else {
+                Err(pod["status"].to_string())
+            }
         })
         .await
     }
@@ -151,7 +170,13 @@ impl World {
         });
         events
             .into_iter()
-            .map(|event| format!("{}: {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default()))
+            .map(|event| {
+                format!(
+                    "{}: {}",
+                    event.reason.unwrap_or_default(),
+                    event.message.unwrap_or_default()
+                )
+            })
             .collect()
     }
 
@@ -177,7 +202,10 @@ impl World {
                 continue;
             };
             let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            if environment.split(|byte| *byte == 0).any(|part| part == wanted.as_bytes()) {
+            if environment
+                .split(|byte| *byte == 0)
+                .any(|part| part == wanted.as_bytes())
+            {
                 found.push(pid);
             }
         }
@@ -187,7 +215,11 @@ impl World {
     pub async fn no_processes(&self, uid: &str) {
         until("no process of the pod is left", || async {
             let left = self.processes(uid);
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+            if left.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{left:?}"))
+            }
         })
         .await;
     }
@@ -195,7 +227,10 @@ impl World {
 
 pub fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
-    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Ready");
     ready.is_some_and(|ready| ready["status"] == "True")
 }
 

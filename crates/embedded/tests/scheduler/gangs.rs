@@ -21,7 +21,9 @@ fn k2_a_gang_is_placed_only_when_all_of_its_minimum_fits() {
     let events = world.events("g-0");
     let last = events.last().unwrap();
     assert!(
-        last.starts_with("Warning | Unschedulable | Scheduling | kai-scheduler | gang default/g needs 3 pods placed at once"),
+        last.starts_with(
+            "Warning | Unschedulable | Scheduling | kai-scheduler | gang default/g needs 3 pods placed at once"
+        ),
         "{last}"
     );
     world.delete(&format!("{PODS}/rival?gracePeriodSeconds=0"));
@@ -37,7 +39,12 @@ fn k2_a_gang_waits_for_its_gates_and_its_podgang_and_says_what_it_waits_for() {
     world.define_gangs();
     world.node("a", 4_000, &Value::Null);
     world.member("g", "g-0", 500, &Value::Null);
-    world.member("g", "g-1", 500, &json!({"schedulingGates": [{"name": "grove.io/podgang-pending-creation"}]}));
+    world.member(
+        "g",
+        "g-1",
+        500,
+        &json!({"schedulingGates": [{"name": "grove.io/podgang-pending-creation"}]}),
+    );
     world.settle();
     assert_eq!(world.why("g-0"), "waiting for PodGang \"g\"");
     world.gang("g", &[("one", &["g-0", "g-1"], 2)], &Value::Null);
@@ -59,7 +66,11 @@ fn k2_pods_beyond_the_minimum_follow_singly_within_the_pack() {
     world.node("a1", 1_000, &json!({"rack": "a"}));
     world.node("b1", 1_000, &json!({"rack": "b"}));
     world.node("b2", 1_000, &json!({"rack": "b"}));
-    world.gang("g", &[("one", &["g-0", "g-1", "g-2", "g-3"], 2)], &json!({"required": "rack"}));
+    world.gang(
+        "g",
+        &[("one", &["g-0", "g-1", "g-2", "g-3"], 2)],
+        &json!({"required": "rack"}),
+    );
     for name in ["g-0", "g-1", "g-2", "g-3"] {
         world.member("g", name, 900, &Value::Null);
     }
@@ -67,7 +78,9 @@ fn k2_pods_beyond_the_minimum_follow_singly_within_the_pack() {
     let places = world.places(&["g-0", "g-1", "g-2", "g-3"]);
     assert_eq!(places, ["b1", "b2", "", ""]);
     assert!(
-        world.why("g-2").contains("1 node(s) didn't match the PodGang's pack constraint \"rack\""),
+        world
+            .why("g-2")
+            .contains("1 node(s) didn't match the PodGang's pack constraint \"rack\""),
         "{}",
         world.why("g-2")
     );
@@ -90,7 +103,10 @@ fn k2_a_required_pack_takes_the_rack_with_room_and_a_preferred_one_is_given_up()
         world.settle();
         assert_eq!(world.places(&["g-0", "g-1"]), expected);
     }
-    for (pack, fits) in [(json!({"required": "rack"}), false), (json!({"preferred": "rack"}), true)] {
+    for (pack, fits) in [
+        (json!({"required": "rack"}), false),
+        (json!({"preferred": "rack"}), true),
+    ] {
         let mut world = World::new();
         world.define_gangs();
         world.node("a1", 1_000, &json!({"rack": "a"}));
@@ -99,7 +115,11 @@ fn k2_a_required_pack_takes_the_rack_with_room_and_a_preferred_one_is_given_up()
         world.member("g", "g-0", 900, &Value::Null);
         world.member("g", "g-1", 900, &Value::Null);
         world.settle();
-        assert_eq!(world.places(&["g-0", "g-1"]).iter().all(|place| !place.is_empty()), fits, "{pack}");
+        assert_eq!(
+            world.places(&["g-0", "g-1"]).iter().all(|place| !place.is_empty()),
+            fits,
+            "{pack}"
+        );
     }
 }
 
@@ -109,7 +129,11 @@ fn k2_small_and_large_pods_that_fit_only_packed_are_placed_at_the_first_try() {
     world.define_gangs();
     world.node("a", 1_000, &Value::Null);
     world.node("b", 1_000, &Value::Null);
-    world.gang("g", &[("small", &["s-0", "s-1"], 2), ("large", &["l-0"], 1)], &Value::Null);
+    world.gang(
+        "g",
+        &[("small", &["s-0", "s-1"], 2), ("large", &["l-0"], 1)],
+        &Value::Null,
+    );
     world.member("g", "s-0", 500, &Value::Null);
     world.member("g", "s-1", 500, &Value::Null);
     world.member("g", "l-0", 1_000, &Value::Null);

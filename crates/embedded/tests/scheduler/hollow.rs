@@ -22,11 +22,19 @@ fn a_hollow_node_is_registered_as_a_kubelet_does_and_renews_its_lease_every_ten_
     let node = world.get("/api/v1/nodes/h");
     assert_eq!(node["metadata"]["labels"]["topology.kubernetes.io/zone"], "z");
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], "h");
-    assert_eq!(node["status"]["allocatable"], json!({"cpu": "32", "memory": "256Gi", "pods": "110"}));
+    assert_eq!(
+        node["status"]["allocatable"],
+        json!({"cpu": "32", "memory": "256Gi", "pods": "110"})
+    );
     let ready = node["status"]["conditions"].as_array().unwrap().last().unwrap().clone();
     assert_eq!(
         (&ready["type"], &ready["status"], &ready["reason"], &ready["message"]),
-        (&json!("Ready"), &json!("True"), &json!("KubeletReady"), &json!("kubelet is posting ready status"))
+        (
+            &json!("Ready"),
+            &json!("True"),
+            &json!("KubeletReady"),
+            &json!("kubelet is posting ready status")
+        )
     );
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/h";
     let lease = world.get(path);
@@ -35,14 +43,19 @@ fn a_hollow_node_is_registered_as_a_kubelet_does_and_renews_its_lease_every_ten_
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], node["metadata"]["uid"]);
     let before = world.manual.cluster().store_stats().writes;
     world.pass(SignedDuration::from_secs(60));
-    assert_eq!(world.manual.cluster().store_stats().writes - before, 6, "one write for each renewal");
+    assert_eq!(
+        world.manual.cluster().store_stats().writes - before,
+        6,
+        "one write for each renewal"
+    );
     assert_eq!(world.get(path)["spec"]["renewTime"], "2026-01-01T00:01:00.000000Z");
 }
 
 #[test]
 fn a_hollow_node_that_somebody_doubts_says_again_that_it_is_ready() {
     let mut world = with(Stages::default());
-    let unknown = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}});
+    let unknown =
+        json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}});
     world.patch("/api/v1/nodes/h/status", &unknown);
     world.settle();
     let node = world.get("/api/v1/nodes/h");
@@ -62,14 +75,25 @@ fn a_pod_on_a_hollow_node_is_ready_after_ten_milliseconds_in_one_write_and_gone_
     assert_eq!(world.manual.cluster().store_stats().writes - bound, 1);
     let pod = world.get_pod("p");
     let status = &pod["status"];
-    assert_eq!((&status["phase"], &status["qosClass"]), (&json!("Running"), &json!("Burstable")));
-    assert_eq!((&status["podIP"], &status["hostIP"]), (&json!("10.64.0.1"), &json!("10.0.0.1")));
+    assert_eq!(
+        (&status["phase"], &status["qosClass"]),
+        (&json!("Running"), &json!("Burstable"))
+    );
+    assert_eq!(
+        (&status["podIP"], &status["hostIP"]),
+        (&json!("10.64.0.1"), &json!("10.0.0.1"))
+    );
     assert_eq!(status["podIPs"], json!([{"ip": "10.64.0.1"}]));
     assert_eq!(status["startTime"], "2026-01-01T00:00:00Z");
     let conditions = status["conditions"].as_array().unwrap();
     let all: Vec<(&str, &str)> = conditions
         .iter()
-        .map(|condition| (condition["type"].as_str().unwrap(), condition["status"].as_str().unwrap()))
+        .map(|condition| {
+            (
+                condition["type"].as_str().unwrap(),
+                condition["status"].as_str().unwrap(),
+            )
+        })
         .collect();
     assert_eq!(
         all,
@@ -82,9 +106,18 @@ fn a_pod_on_a_hollow_node_is_ready_after_ten_milliseconds_in_one_write_and_gone_
         ]
     );
     let container = &status["containerStatuses"][0];
-    assert_eq!(container["state"], json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}));
-    assert_eq!((&container["ready"], &container["restartCount"]), (&json!(true), &json!(0)));
-    assert_eq!(status["initContainerStatuses"][0]["state"]["terminated"]["reason"], "Completed");
+    assert_eq!(
+        container["state"],
+        json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}})
+    );
+    assert_eq!(
+        (&container["ready"], &container["restartCount"]),
+        (&json!(true), &json!(0))
+    );
+    assert_eq!(
+        status["initContainerStatuses"][0]["state"]["terminated"]["reason"],
+        "Completed"
+    );
     let owners: Vec<&str> = pod["metadata"]["managedFields"]
         .as_array()
         .unwrap()
@@ -104,7 +137,10 @@ fn scripts_are_tables_of_stages_never_ready_and_slow_stop() {
     world.pod("p", 100, &Value::Null);
     world.pass(SignedDuration::from_secs(60));
     let ready = world.condition("p", "Ready");
-    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ContainersNotReady")));
+    assert_eq!(
+        (&ready["status"], &ready["reason"]),
+        (&json!("False"), &json!("ContainersNotReady"))
+    );
     assert_eq!(ready["message"], "containers with unready status: [main]");
     assert_eq!(world.get_pod("p")["status"]["phase"], "Running");
 
@@ -131,7 +167,11 @@ fn a_crash_loop_restarts_at_once_then_backs_off_ever_longer() {
     world.pass(millis(10));
     assert_eq!(seen(&world), ("running".to_owned(), 0));
     world.pass(millis(1_000));
-    assert_eq!(seen(&world), ("running".to_owned(), 1), "the first restart comes at once");
+    assert_eq!(
+        seen(&world),
+        ("running".to_owned(), 1),
+        "the first restart comes at once"
+    );
     world.pass(millis(1_000));
     assert_eq!(seen(&world), ("waiting".to_owned(), 1));
     let pod = world.get_pod("p");
@@ -191,7 +231,12 @@ fn pods_of_a_hollow_node_have_addresses_of_their_own_also_after_a_restart() {
     }
     world.pass(SignedDuration::from_secs(1));
     let mut addresses: Vec<String> = (0..12)
-        .map(|n| world.get_pod(&format!("p{n}"))["status"]["podIP"].as_str().unwrap().to_owned())
+        .map(|n| {
+            world.get_pod(&format!("p{n}"))["status"]["podIP"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
         .collect();
     addresses.sort();
     addresses.dedup();

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::world::{PODS, World};
 
-const NO_HELP: &str = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+const NO_HELP: &str =
+    "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
 
 #[test]
 fn k1_a_pod_is_bound_to_the_node_with_the_most_room_and_an_event_says_so() {
@@ -19,7 +20,10 @@ fn k1_a_pod_is_bound_to_the_node_with_the_most_room_and_an_event_says_so() {
         ["Normal | Scheduled | Binding | default-scheduler | Successfully assigned default/p to b"]
     );
     let condition = world.condition("p", "PodScheduled");
-    assert_eq!((&condition["status"], &condition["message"]), (&json!("True"), &Value::Null));
+    assert_eq!(
+        (&condition["status"], &condition["message"]),
+        (&json!("True"), &Value::Null)
+    );
 }
 
 #[test]
@@ -39,7 +43,10 @@ fn k1_without_nodes_and_without_room_it_is_said_as_the_reference_says_it() {
         1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling.";
     assert_eq!(world.why("p"), message);
     let condition = world.condition("p", "PodScheduled");
-    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("Unschedulable")));
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("False"), &json!("Unschedulable"))
+    );
     assert_eq!(condition["observedGeneration"], 1);
     assert_eq!(
         world.events("p").last().unwrap(),
@@ -55,7 +62,11 @@ fn kept_by(set_up: impl Fn(&World), spec: &Value) -> String {
     world.settle();
     world.labelled("p", 100, &json!({"app": "p"}), spec);
     world.settle();
-    if world.place("p").is_empty() { world.why("p") } else { String::new() }
+    if world.place("p").is_empty() {
+        world.why("p")
+    } else {
+        String::new()
+    }
 }
 
 fn first_words(message: &str) -> &str {
@@ -71,11 +82,14 @@ fn k1_each_filter_has_the_reference_s_words() {
     };
     let other = |world: &World| {
         let port = json!([{"name": "main", "image": "i", "ports": [{"containerPort": 80, "hostPort": 8080}]}]);
-        world.labelled("other", 100, &json!({"app": "o"}), &json!({"containers": port, "nodeName": "n"}));
+        world.labelled(
+            "other",
+            100,
+            &json!({"app": "o"}),
+            &json!({"containers": port, "nodeName": "n"}),
+        );
     };
-    let affinity = |terms: Value| {
-        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
-    };
+    let affinity = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
     let pods = |kind: &str, app: &str, key: &str| {
         let term = json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key});
         json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
@@ -85,33 +99,74 @@ fn k1_each_filter_has_the_reference_s_words() {
         json!({"topologySpreadConstraints": [{"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
             "minDomains": 2, "labelSelector": {"matchLabels": {"app": "p"}}}]})
     };
-    let mut port = json!({"containers": [{"name": "main", "image": "i", "ports": [{"containerPort": 80, "hostPort": 8080}]}]});
+    let mut port =
+        json!({"containers": [{"name": "main", "image": "i", "ports": [{"containerPort": 80, "hostPort": 8080}]}]});
     let nodes = |reason: &str| format!("0/1 nodes are available: 1 {reason}.");
     let selector = "node(s) didn't match Pod's node affinity/selector";
     let none = String::new();
     for (set_up, spec, expected) in [
-        (&tainted as &dyn Fn(&World), json!({}), nodes("node(s) had untolerated taint(s)")),
-        (&tainted, json!({"tolerations": [{"key": "k", "operator": "Exists"}]}), none.clone()),
-        (&tainted, json!({"tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}]}), none.clone()),
-        (&tainted, json!({"tolerations": [{"key": "k", "value": "w"}]}), nodes("node(s) had untolerated taint(s)")),
+        (
+            &tainted as &dyn Fn(&World),
+            json!({}),
+            nodes("node(s) had untolerated taint(s)"),
+        ),
+        (
+            &tainted,
+            json!({"tolerations": [{"key": "k", "operator": "Exists"}]}),
+            none.clone(),
+        ),
+        (
+            &tainted,
+            json!({"tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}]}),
+            none.clone(),
+        ),
+        (
+            &tainted,
+            json!({"tolerations": [{"key": "k", "value": "w"}]}),
+            nodes("node(s) had untolerated taint(s)"),
+        ),
         (&nothing, json!({"nodeSelector": {"disk": "hdd"}}), nodes(selector)),
         (&nothing, json!({"nodeSelector": {"disk": "ssd"}}), none.clone()),
-        (&nothing, affinity(json!([{"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["5"]}]}])), nodes(selector)),
-        (&nothing, affinity(json!([{"matchExpressions": [{"key": "rank", "operator": "Lt", "values": ["6"]}]}])), none.clone()),
+        (
+            &nothing,
+            affinity(json!([{"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["5"]}]}])),
+            nodes(selector),
+        ),
+        (
+            &nothing,
+            affinity(json!([{"matchExpressions": [{"key": "rank", "operator": "Lt", "values": ["6"]}]}])),
+            none.clone(),
+        ),
         (
             &nothing,
             affinity(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}])),
             nodes("node(s) didn't satisfy plugin(s) [NodeAffinity]"),
         ),
-        (&other, port.clone(), nodes("node(s) didn't have free ports for the requested pod ports")),
-        (&nothing, pods("podAffinity", "o", host), nodes("node(s) didn't match pod affinity rules")),
+        (
+            &other,
+            port.clone(),
+            nodes("node(s) didn't have free ports for the requested pod ports"),
+        ),
+        (
+            &nothing,
+            pods("podAffinity", "o", host),
+            nodes("node(s) didn't match pod affinity rules"),
+        ),
         (&other, pods("podAffinity", "o", host), none.clone()),
-        (&other, pods("podAntiAffinity", "o", host), nodes("node(s) didn't match pod anti-affinity rules")),
+        (
+            &other,
+            pods("podAntiAffinity", "o", host),
+            nodes("node(s) didn't match pod anti-affinity rules"),
+        ),
         (&other, pods("podAntiAffinity", "o", "missing"), none.clone()),
         // The first of its like.
         (&nothing, pods("podAffinity", "p", host), none.clone()),
         (&nothing, spread(host, 1), none.clone()),
-        (&nothing, spread("zone", 1), nodes("node(s) didn't match pod topology spread constraints (missing required label)")),
+        (
+            &nothing,
+            spread("zone", 1),
+            nodes("node(s) didn't match pod topology spread constraints (missing required label)"),
+        ),
     ] {
         assert_eq!(first_words(&kept_by(set_up, &spec)), expected, "{spec}");
     }
@@ -154,7 +209,13 @@ fn k1_pods_are_spread_as_they_must_be() {
     world.labelled("p7", 100, &json!({"app": "p"}), &spread);
     world.settle();
     assert!(world.place("p6").starts_with('a'));
-    assert!(world.why("p7").contains("2 node(s) didn't match pod topology spread constraints"), "{}", world.why("p7"));
+    assert!(
+        world
+            .why("p7")
+            .contains("2 node(s) didn't match pod topology spread constraints"),
+        "{}",
+        world.why("p7")
+    );
 }
 
 #[test]
@@ -215,5 +276,11 @@ fn k1_no_more_pods_than_a_node_takes() {
     }
     world.settle();
     assert_eq!(world.place("p09"), "n");
-    assert!(world.why("p10").starts_with("0/1 nodes are available: 1 Too many pods. "), "{}", world.why("p10"));
+    assert!(
+        world
+            .why("p10")
+            .starts_with("0/1 nodes are available: 1 Too many pods. "),
+        "{}",
+        world.why("p10")
+    );
 }

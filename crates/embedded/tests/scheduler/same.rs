@@ -91,10 +91,12 @@ fn script_with_kills(world: &mut World) {
     world.gang("g", &[("one", &["g-0", "g-1"], 2)], &Value::Null);
     world.member("g", "g-0", 3_000, &Value::Null);
     world.member("g", "g-1", 3_000, &Value::Null);
-    for step in 0..400 {
+    for step in 0..120 {
         let ready = world.manual.ready();
         // Not always the first, so that one who cannot go on does not keep the others from going.
-        let Some(work) = ready.get(step % ready.len().max(1)) else { break };
+        let Some(work) = ready.get(step % ready.len().max(1)) else {
+            break;
+        };
         futures::FutureExt::now_or_never(world.manual.run(&work.id)).unwrap();
         world.manual.restart_controllers();
     }

@@ -36,7 +36,10 @@ fn bind(world: &World, claim: &str, node: &str) {
     let change = json!({"spec": {"volumeName": format!("pv-{claim}")},
         "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}});
     world.patch(&format!("{CLAIMS}/{claim}"), &change);
-    world.patch(&format!("{CLAIMS}/{claim}/status"), &json!({"status": {"phase": "Bound"}}));
+    world.patch(
+        &format!("{CLAIMS}/{claim}/status"),
+        &json!({"status": {"phase": "Bound"}}),
+    );
 }
 
 fn with_claim(claim: &str) -> Value {
@@ -54,7 +57,10 @@ fn k1_a_claim_that_waits_for_its_consumer_is_given_a_node_and_the_pod_follows_on
     world.pod("p", 700, &with_claim("c"));
     world.settle();
     let chosen = world.get(&format!("{CLAIMS}/c"));
-    assert_eq!(chosen["metadata"]["annotations"]["volume.kubernetes.io/selected-node"], "b");
+    assert_eq!(
+        chosen["metadata"]["annotations"]["volume.kubernetes.io/selected-node"],
+        "b"
+    );
     assert_eq!(world.place("p"), "");
     // Its place is kept meanwhile, over a restart too.
     world.manual.restart_controllers();
@@ -83,7 +89,10 @@ fn k1_claims_that_are_missing_unbound_or_elsewhere_are_told_as_the_reference_tel
     away["nodeSelector"] = json!({"kubernetes.io/hostname": "a"});
     world.pod("p4", 100, &away);
     world.settle();
-    assert_eq!(world.why("p1"), r#"0/2 nodes are available: persistentvolumeclaim "missing" not found. not found"#);
+    assert_eq!(
+        world.why("p1"),
+        r#"0/2 nodes are available: persistentvolumeclaim "missing" not found. not found"#
+    );
     assert_eq!(
         world.why("p2"),
         "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
@@ -91,8 +100,8 @@ fn k1_claims_that_are_missing_unbound_or_elsewhere_are_told_as_the_reference_tel
     assert_eq!(world.place("p3"), "b");
     assert!(
         world.why("p4").starts_with(
-            "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, \
-            1 node(s) didn't match PersistentVolume's node affinity. "
+            "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, \
+            1 node(s) didn't match Pod's node affinity/selector. "
         ),
         "{}",
         world.why("p4")

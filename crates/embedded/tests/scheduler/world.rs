@@ -152,7 +152,10 @@ impl World {
 
     /// Where a pod is; empty: nowhere.
     pub fn place(&self, name: &str) -> String {
-        self.get_pod(name)["spec"]["nodeName"].as_str().unwrap_or_default().to_owned()
+        self.get_pod(name)["spec"]["nodeName"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     pub fn condition(&self, pod: &str, kind: &str) -> Value {
@@ -203,7 +206,10 @@ impl World {
         let groups: Vec<Value> = groups
             .iter()
             .map(|(name, pods, least)| {
-                let pods: Vec<Value> = pods.iter().map(|pod| json!({"namespace": "default", "name": pod})).collect();
+                let pods: Vec<Value> = pods
+                    .iter()
+                    .map(|pod| json!({"namespace": "default", "name": pod}))
+                    .collect();
                 json!({"name": name, "podReferences": pods, "minReplicas": least})
             })
             .collect();

@@ -76,6 +76,7 @@ impl Call<'_> {
                 "exec takes its connection over: it needs one of HTTP/1.1 to a listener of this cluster",
             ));
         };
+        let room = self.server.doors.room()?;
         let stopping = self.parts.extensions.get::<Stopping>().cloned();
         tokio::spawn(async move {
             let stream = match upgrade.await {
@@ -93,6 +94,7 @@ impl Call<'_> {
                 }
             };
             session::serve(stream, agreed.protocol, &order, start, stopped).await;
+            drop(room);
         });
         Ok(Answer::upgrade(agreed.headers))
     }

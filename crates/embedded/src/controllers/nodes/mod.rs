@@ -376,7 +376,14 @@ async fn lose(hand: &Hand, name: &str) -> Result<(), Fault> {
     changed(hand.patch(&hand.target_of::<Node>(None, name)?, "status", change).await)?;
     if health::is_ready(&node) {
         let message = format!("Node {name} status is now: NodeNotReady");
-        tell(hand, node_reference(name, uid_of(&node.metadata)), "Normal", "NodeNotReady", message).await;
+        tell(
+            hand,
+            node_reference(name, uid_of(&node.metadata)),
+            "Normal",
+            "NodeNotReady",
+            message,
+        )
+        .await;
     }
     Ok(())
 }

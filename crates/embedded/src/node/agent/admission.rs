@@ -133,7 +133,11 @@ fn in_units(name: &str, amount: &Amount) -> i128 {
     let Ok(quantity) = Quantity::parse(&amount.0) else {
         return 0;
     };
-    if name == "cpu" { quantity.milli() } else { quantity.units() }
+    if name == "cpu" {
+        quantity.milli()
+    } else {
+        quantity.units()
+    }
 }
 
 #[cfg(test)]

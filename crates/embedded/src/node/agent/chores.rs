@@ -36,6 +36,17 @@ pub(super) struct Context {
     rewriters: Mutex<BTreeMap<String, Rewriter>>,
 }
 
+/// One attempt of a container, and whom to ask about it.
+#[derive(Debug, Clone)]
+pub(super) struct Subject {
+    pub(super) supervisor: Supervisor,
+    pub(super) pod: Arc<Pod>,
+    pub(super) container: Container,
+    pub(super) attempt: u32,
+    /// The pod's.
+    pub(super) address: String,
+}
+
 /// What went wrong with a pod's ground, as events tell it.
 #[derive(Debug)]
 pub(super) struct Unprepared {
@@ -94,7 +105,11 @@ impl Context {
     }
 
     /// Folder, volumes, names, supervisor.
-    pub(super) async fn prepare(self: Arc<Self>, pod: Arc<Pod>, address: std::net::Ipv4Addr) -> Result<Supervisor, Vec<Unprepared>> {
+    pub(super) async fn prepare(
+        self: Arc<Self>,
+        pod: Arc<Pod>,
+        address: std::net::Ipv4Addr,
+    ) -> Result<Supervisor, Vec<Unprepared>> {
         let cannot = |message: String| {
             vec![Unprepared {
                 reason: "FailedCreatePodSandBox",
@@ -194,14 +209,14 @@ impl Context {
     }
 
     /// Starts an attempt, once it is known how.
-    pub(super) async fn start(
-        self: Arc<Self>,
-        supervisor: Supervisor,
-        pod: Arc<Pod>,
-        container: Container,
-        attempt: u32,
-        address: String,
-    ) -> Started {
+    pub(super) async fn start(self: Arc<Self>, subject: Subject) -> Started {
+        let Subject {
+            supervisor,
+            pod,
+            container,
+            attempt,
+            address,
+        } = subject;
         let name = container.name.clone();
         let (this, theirs) = (self.clone(), pod.clone());
         let planned = tokio::task::spawn_blocking(move || {
@@ -225,7 +240,9 @@ impl Context {
                 },
             ))
         });
-        let pulled = |image: &str| format!("Container image {image:?} already present on machine and can be accessed by the pod");
+        let pulled = |image: &str| {
+            format!("Container image {image:?} already present on machine and can be accessed by the pod")
+        };
         let (image, plan) = match planned {
             Ok(planned) => planned,
             Err((has_image, refusal)) => {
@@ -256,7 +273,11 @@ impl Context {
     fn tell_refusal(&self, pod: &Arc<Pod>, container: &str, refusal: &Refusal) {
         match refusal.reason {
             reason @ ("ErrImageNeverPull" | "InvalidImageName") => {
-                let first = if reason == "InvalidImageName" { "InspectFailed" } else { reason };
+                let first = if reason == "InvalidImageName" {
+                    "InspectFailed"
+                } else {
+                    reason
+                };
                 self.tell(pod, container, true, first, refusal.message.clone());
                 self.tell(pod, container, true, "Failed", format!("Error: {reason}"));
             }
@@ -277,14 +298,17 @@ impl Context {
     /// Runs a hook, for at most that long.
     pub(super) async fn hook(
         self: Arc<Self>,
-        supervisor: Supervisor,
-        pod: Arc<Pod>,
-        container: Container,
-        attempt: u32,
+        subject: Subject,
         moment: Moment,
-        address: String,
         within: Option<Duration>,
     ) -> Result<(), HookFailure> {
+        let Subject {
+            supervisor,
+            pod,
+            container,
+            attempt,
+            address,
+        } = subject;
         let Some(hook) = moment.of(&container) else {
             return Ok(());
         };
@@ -305,15 +329,14 @@ impl Context {
     }
 
     /// Asks a container once.
-    pub(super) async fn probe(
-        self: Arc<Self>,
-        supervisor: Supervisor,
-        pod: Arc<Pod>,
-        container: Container,
-        attempt: u32,
-        kind: probes::Kind,
-        address: String,
-    ) -> Option<probes::Answer> {
+    pub(super) async fn probe(self: Arc<Self>, subject: Subject, kind: probes::Kind) -> Option<probes::Answer> {
+        let Subject {
+            supervisor,
+            pod,
+            container,
+            attempt,
+            address,
+        } = subject;
         let probe = kind.of(&container)?;
         let rewriter = self.rewriter(&pod, &container, &address).await;
         let probe = rewriter.probe(probe);
@@ -339,7 +362,9 @@ impl Context {
         let (this, pod, owned) = (self.clone(), pod.clone(), container.clone());
         let facts = self.facts(address);
         let made = tokio::task::spawn_blocking(move || {
-            let mounts = this.with_setting(&pod, &facts, |setting| volumes::mounts(setting, &owned, &BTreeMap::new()));
+            let mounts = this.with_setting(&pod, &facts, |setting| {
+                volumes::mounts(setting, &owned, &BTreeMap::new())
+            });
             mounts.map(|mounts| Rewriter::new(&mounts)).unwrap_or_default()
         })
         .await

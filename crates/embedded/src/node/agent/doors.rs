@@ -37,7 +37,12 @@ impl Doors for Agent {
             let found = chosen(name, &view.borrow().status, container, query.previous)?;
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             let folder = PodFolder::new(self.machine.data(), uid).logs(container);
-            let running = runs(view, container.to_owned(), found.instance, found.is_running && query.follow);
+            let running = runs(
+                view,
+                container.to_owned(),
+                found.instance,
+                found.is_running && query.follow,
+            );
             Ok(stream(folder, found.instance, query, running))
         }
         .boxed()
@@ -51,7 +56,10 @@ impl Doors for Agent {
     ) -> BoxFuture<'a, Result<Executed, Fault>> {
         async move {
             let view = self.view_of(pod)?.borrow().clone();
-            let latest = view.attempts.get(container).and_then(|attempts| attempts.last_key_value());
+            let latest = view
+                .attempts
+                .get(container)
+                .and_then(|attempts| attempts.last_key_value());
             let running = latest.filter(|(_, attempt)| matches!(attempt.phase, Phase::Running { .. }));
             let (Some((attempt, _)), Some(supervisor)) = (running, view.supervisor) else {
                 return Err(not_running(container));
@@ -83,7 +91,10 @@ fn runs(mut view: watch::Receiver<View>, container: String, attempt: u32, is_fol
     if is_followed {
         tokio::spawn(async move {
             let is_over = |view: &View| {
-                let record = view.attempts.get(&container).and_then(|attempts| attempts.get(&attempt));
+                let record = view
+                    .attempts
+                    .get(&container)
+                    .and_then(|attempts| attempts.get(&attempt));
                 record.is_none_or(|record| record.phase.has_ended())
             };
             tokio::select! {

@@ -153,10 +153,7 @@ fn open_to_all(file: PathBuf) -> PathBuf {
 
 /// 64 hexadecimal digits, as runtimes have them: the same for the same attempt, and different for all others.
 fn container_id(uid: &str, container: &str, attempt: u32) -> String {
-    let digest = ring::digest::digest(
-        &ring::digest::SHA256,
-        format!("{uid}/{container}/{attempt}").as_bytes(),
-    );
+    let digest = ring::digest::digest(&ring::digest::SHA256, format!("{uid}/{container}/{attempt}").as_bytes());
     let mut id = "usher://".to_owned();
     for byte in digest.as_ref() {
         id.push_str(&format!("{byte:02x}"));
@@ -193,9 +190,36 @@ pub(crate) fn signal_number(name: &str) -> Option<i32> {
         return (0..=30).contains(&offset).then_some(34 + offset);
     }
     const NAMES: [&str; 31] = [
-        "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1",
-        "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGSTKFLT", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP",
-        "SIGTTIN", "SIGTTOU", "SIGURG", "SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR",
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGILL",
+        "SIGTRAP",
+        "SIGABRT",
+        "SIGBUS",
+        "SIGFPE",
+        "SIGKILL",
+        "SIGUSR1",
+        "SIGSEGV",
+        "SIGUSR2",
+        "SIGPIPE",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGSTKFLT",
+        "SIGCHLD",
+        "SIGCONT",
+        "SIGSTOP",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGURG",
+        "SIGXCPU",
+        "SIGXFSZ",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGWINCH",
+        "SIGIO",
+        "SIGPWR",
         "SIGSYS",
     ];
     let position = NAMES.iter().position(|name| *name == long)?;

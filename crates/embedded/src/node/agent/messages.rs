@@ -66,7 +66,8 @@ fn last_lines(file: &Path) -> String {
     for line in bytes.split(|byte| *byte == b'\n') {
         // `time stream P|F text`
         let mut words = line.splitn(4, |byte| *byte == b' ');
-        let (Some(_), Some(_), Some(mark), Some(said)) = (words.next(), words.next(), words.next(), words.next()) else {
+        let (Some(_), Some(_), Some(mark), Some(said)) = (words.next(), words.next(), words.next(), words.next())
+        else {
             continue;
         };
         text.extend_from_slice(said);

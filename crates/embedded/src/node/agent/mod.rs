@@ -35,8 +35,8 @@ use crate::controllers::recorder::Happening;
 use crate::node::entry::NodeEntry;
 use crate::node::machine::Machine;
 use crate::node::supervisor::client::{self, Found, Supervisor};
-use folder::PodFolder;
 pub(crate) use folder::PodAtRest;
+use folder::PodFolder;
 use life::{Attempts, Telling};
 use worker::Worker;
 
@@ -244,7 +244,8 @@ impl Agent {
                     post.seen.send_replace(seen);
                 }
             } else {
-                post.seen.send_if_modified(|seen| !std::mem::replace(&mut seen.is_gone, true));
+                post.seen
+                    .send_if_modified(|seen| !std::mem::replace(&mut seen.is_gone, true));
             }
         }
         if let (Some(pod), Some(uid), false) = (pod, uid, has_post) {
@@ -374,18 +375,14 @@ impl Agent {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let view = self.view(uid).map(|view| view.borrow().clone());
         let view = view.ok_or_else(|| format!("node {} has no such pod", self.entry.name))?;
-        let latest = view.attempts.get(container).and_then(|attempts| attempts.last_key_value());
+        let latest = view
+            .attempts
+            .get(container)
+            .and_then(|attempts| attempts.last_key_value());
         let (attempt, _) = latest.ok_or_else(|| format!("container {container:?} has not been started"))?;
         let supervisor = view.supervisor.ok_or("the pod does not run")?;
         let signalled = supervisor.signal(container, *attempt, signal).await;
         signalled.map_err(|why| why.to_string())
-    }
-
-    /// Pods of this node of which something runs.
-    pub(crate) fn running(&self) -> Vec<String> {
-        let posts = self.posts();
-        let alive = posts.values().filter(|post| post.view.borrow().supervisor.is_some());
-        alive.map(|post| format!("{}/{}", post.namespace, post.name)).collect()
     }
 }
 

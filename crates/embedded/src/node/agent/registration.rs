@@ -39,12 +39,13 @@ impl Agent {
         let now = hand.now();
         let address = self.address.to_string();
         let (runtime, kernel) = self.machine.system();
+        let trouble = self.machine.trouble();
         let report = Report {
             address: &address,
             runtime,
             kernel,
             os_image: "Usher process node",
-            trouble: "",
+            trouble: &trouble,
             now,
         };
         let name = self.entry.name.as_str();
@@ -95,7 +96,13 @@ fn differs(current: &Node, fresh: &k8s_openapi::api::core::v1::NodeStatus) -> bo
     let said = |status: &k8s_openapi::api::core::v1::NodeStatus| -> Vec<(String, String, Option<String>)> {
         let conditions = status.conditions.iter().flatten();
         conditions
-            .map(|condition| (condition.type_.clone(), condition.status.clone(), condition.reason.clone()))
+            .map(|condition| {
+                (
+                    condition.type_.clone(),
+                    condition.status.clone(),
+                    condition.reason.clone(),
+                )
+            })
             .collect()
     };
     said(status) != said(fresh)

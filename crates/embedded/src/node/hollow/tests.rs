@@ -5,7 +5,10 @@ use serde_json::json;
 use super::*;
 
 fn pod(status: serde_json::Value) -> Pod {
-    serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}, "status": status})).unwrap()
+    serde_json::from_value(
+        json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}, "status": status}),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -32,7 +35,9 @@ fn a_pod_s_moment_is_read_off_its_status() {
         assert_eq!(moment(&pod(status.clone())), expected, "{status}");
     }
     let mut going = pod(json!({"phase": "Succeeded"}));
-    going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+    going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+        Timestamp::UNIX_EPOCH,
+    ));
     assert_eq!(moment(&going), Some(Moment::Deleting));
 }
 

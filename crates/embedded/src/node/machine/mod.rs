@@ -6,10 +6,12 @@
 //! [`Agent`](super::agent) per node. When it is dropped the agents stop; the pods run on (N1).
 //!
 //! - [`follow`]: from the log to those whom a change concerns. [`handle`]: [`NodeHandle`]. [`rest`]: stopping all pods.
+//!   [`way_in`]: how pods reach the API.
 
 mod follow;
 mod handle;
 mod rest;
+mod way_in;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -194,7 +196,13 @@ impl Machine {
             }
             std::future::pending::<()>().await;
         };
-        tokio::join!(self.follow(&begun), self.serve_names(relay), self.watch_tables(), nodes);
+        tokio::join!(
+            self.follow(&begun),
+            self.serve_names(relay),
+            self.watch_tables(),
+            self.write_way_in(),
+            nodes
+        );
     }
 
     /// Which isolation pods have, and why: tried once, for real.
@@ -271,7 +279,9 @@ impl Machine {
     }
 
     pub(crate) fn isolation(&self) -> Isolation {
-        self.isolation.get().map_or(Isolation::Paths, |(isolation, _)| *isolation)
+        self.isolation
+            .get()
+            .map_or(Isolation::Paths, |(isolation, _)| *isolation)
     }
 
     /// Which isolation pods have, and why; `None` before that is known.
@@ -316,10 +326,7 @@ impl Machine {
 
     /// Whom containers run as that do not say.
     pub(crate) fn own_ids(&self) -> (u32, u32) {
-        (
-            rustix::process::geteuid().as_raw(),
-            rustix::process::getegid().as_raw(),
-        )
+        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
     }
 
     /// The runtime's name and the kernel's version.

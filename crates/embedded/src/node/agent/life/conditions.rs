@@ -17,7 +17,12 @@ const OWNED: [&str; 5] = [
 type Verdict = (bool, &'static str, String);
 
 /// Those of others as they are, then ours. A time changes with the status alone.
-pub(super) fn of(desk: &Desk<'_>, init: &[ContainerStatus], main: &[ContainerStatus], phase: &str) -> Vec<PodCondition> {
+pub(super) fn of(
+    desk: &Desk<'_>,
+    init: &[ContainerStatus],
+    main: &[ContainerStatus],
+    phase: &str,
+) -> Vec<PodCondition> {
     let before = desk
         .sight
         .pod
@@ -107,9 +112,8 @@ fn containers_ready(desk: &Desk<'_>, init: &[ContainerStatus], main: &[Container
         "Failed" => return (false, "PodFailed", String::new()),
         _ => {}
     }
-    let is_ready = |name: &str, statuses: &[ContainerStatus]| {
-        statuses.iter().any(|status| status.name == name && status.ready)
-    };
+    let is_ready =
+        |name: &str, statuses: &[ContainerStatus]| statuses.iter().any(|status| status.name == name && status.ready);
     let sidecars = desk
         .init_containers()
         .iter()
@@ -118,7 +122,10 @@ fn containers_ready(desk: &Desk<'_>, init: &[ContainerStatus], main: &[Container
         .main_containers()
         .iter()
         .filter(|container| !is_ready(&container.name, main));
-    let unready: Vec<&str> = sidecars.chain(others).map(|container| container.name.as_str()).collect();
+    let unready: Vec<&str> = sidecars
+        .chain(others)
+        .map(|container| container.name.as_str())
+        .collect();
     if unready.is_empty() {
         return (true, "", String::new());
     }

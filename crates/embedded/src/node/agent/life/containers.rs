@@ -115,8 +115,15 @@ fn seen(status: &mut ContainerStatus, container: &Container, attempt: u32, id: &
 /// The attempt that the status is about: one that is still starting is not told of.
 enum Shown<'a> {
     Nothing,
-    Running { attempt: u32, id: &'a str, since: Timestamp },
-    Over { attempt: u32, exit: Exit<'a> },
+    Running {
+        attempt: u32,
+        id: &'a str,
+        since: Timestamp,
+    },
+    Over {
+        attempt: u32,
+        exit: Exit<'a>,
+    },
 }
 
 fn shown<'a>(desk: &Desk<'a>, container: &Container) -> Shown<'a> {

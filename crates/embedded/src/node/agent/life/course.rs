@@ -17,10 +17,7 @@ impl Desk<'_> {
             let name = container.name.as_str();
             match self.stage(name) {
                 Stage::Running { attempt, .. } => {
-                    if self.kept.of(name).told_started != Some(attempt) {
-                        self.kept.container(name).told_started = Some(attempt);
-                        self.tell(name, false, "Started", "Container started");
-                    }
+                    self.tell_started(name, attempt);
                     let kept = self.kept.of(name);
                     let is_doomed = kept.doomed.is_some_and(|doomed| doomed.attempt == attempt);
                     if has_post_start(container) && kept.post_start != Some(attempt) && !is_doomed {
@@ -36,8 +33,17 @@ impl Desk<'_> {
                         self.tell(name, true, "Failed", format!("Error: {}", exit.message));
                     }
                 }
+                // It may have ended before anybody saw it run.
+                Stage::Over { attempt, exit } if exit.started_at.is_some() => self.tell_started(name, attempt),
                 Stage::Never | Stage::Starting { .. } | Stage::Over { .. } => {}
             }
+        }
+    }
+
+    fn tell_started(&mut self, name: &str, attempt: u32) {
+        if self.kept.of(name).told_started != Some(attempt) {
+            self.kept.container(name).told_started = Some(attempt);
+            self.tell(name, false, "Started", "Container started");
         }
     }
 

@@ -22,9 +22,9 @@ impl Desk<'_> {
             self.kept.end(EndReason::Deleted, now);
         }
         let limit = self.spec().and_then(|spec| spec.active_deadline_seconds);
-        let end = limit.zip(self.kept.start_time).and_then(|(seconds, start)| {
-            start.checked_add(SignedDuration::from_secs(seconds)).ok()
-        });
+        let end = limit
+            .zip(self.kept.start_time)
+            .and_then(|(seconds, start)| start.checked_add(SignedDuration::from_secs(seconds)).ok());
         match end {
             Some(end) if end > now => self.wake_at(end),
             Some(_) if self.kept.ended.is_none() => {

@@ -89,10 +89,24 @@ pub struct Health {
 pub enum Step {
     /// Folder, address, volumes, supervisor.
     Prepare,
-    Start { container: String, attempt: u32 },
-    PostStart { container: String, attempt: u32 },
-    PreStop { container: String, attempt: u32, within: Duration },
-    Stop { container: String, attempt: u32, grace: Duration },
+    Start {
+        container: String,
+        attempt: u32,
+    },
+    PostStart {
+        container: String,
+        attempt: u32,
+    },
+    PreStop {
+        container: String,
+        attempt: u32,
+        within: Duration,
+    },
+    Stop {
+        container: String,
+        attempt: u32,
+        grace: Duration,
+    },
     /// Everything that is left is killed, and the supervisor ends.
     End,
     /// The object goes, once its last status is written.
@@ -121,6 +135,8 @@ pub struct Decision {
     pub wake: Option<Timestamp>,
     /// Containers that run and may be probed: which attempt, since when.
     pub up: BTreeMap<String, (u32, Timestamp)>,
+    /// Whether the status may be told: an end is told as a whole, when nothing of the pod is left.
+    pub is_settled: bool,
 }
 
 /// See the module.
@@ -163,8 +179,17 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
             _ => None,
         })
         .collect();
+    let is_over = desk.kept.ended.is_some()
+        && desk
+            .init_containers()
+            .iter()
+            .chain(desk.main_containers())
+            .all(|container| desk.stage(&container.name).is_over());
+    // Of what is only held by its finalizers all has been told.
+    let is_removed = desk.is_deleting() && sight.pod.metadata.deletion_grace_period_seconds == Some(0);
     Decision {
         up,
+        is_settled: !is_over || (sight.supervisor != Supervisor::Alive && !is_removed),
         steps: desk.steps,
         status,
         tellings: desk.tellings,
@@ -189,9 +214,18 @@ struct Desk<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Stage<'a> {
     Never,
-    Starting { attempt: u32 },
-    Running { attempt: u32, at: &'a Attempt, since: Timestamp },
-    Over { attempt: u32, exit: Exit<'a> },
+    Starting {
+        attempt: u32,
+    },
+    Running {
+        attempt: u32,
+        at: &'a Attempt,
+        since: Timestamp,
+    },
+    Over {
+        attempt: u32,
+        exit: Exit<'a>,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]

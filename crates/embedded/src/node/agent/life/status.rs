@@ -62,7 +62,13 @@ pub(super) fn of(desk: &Desk<'_>) -> PodStatus {
     if matches!(old_phase, "Succeeded" | "Failed") {
         phase = if old_phase == "Failed" { "Failed" } else { "Succeeded" };
     }
-    let address = desk.kept.address.map(|address| address.to_string());
+    // It is the pod's before its ground is laid, but nobody can reach anything there.
+    let is_there = desk.sight.is_prepared || !desk.sight.attempts.is_empty();
+    let address = desk
+        .kept
+        .address
+        .filter(|_| is_there)
+        .map(|address| address.to_string());
     let conditions = conditions::of(desk, &init, &main, phase);
     PodStatus {
         phase: Some(phase.to_owned()),
@@ -73,8 +79,11 @@ pub(super) fn of(desk: &Desk<'_>) -> PodStatus {
         host_ips: Some(vec![HostIP {
             ip: desk.sight.host_ip.to_owned(),
         }]),
-        pod_ip: address.clone(),
-        pod_ips: address.map(|ip| vec![PodIP { ip }]),
+        pod_ips: address
+            .clone()
+            .map(|ip| vec![PodIP { ip }])
+            .or_else(|| before.pod_ips.clone()),
+        pod_ip: address.or_else(|| before.pod_ip.clone()),
         start_time,
         observed_generation: desk.sight.pod.metadata.generation,
         container_statuses: Some(main),
@@ -144,7 +153,8 @@ fn phase(desk: &Desk<'_>, init: &[ContainerStatus], main: &[ContainerStatus], is
             None => count.waiting += 1,
             Some(code) => {
                 count.stopped += 1;
-                count.succeeded += usize::from(code == 0 && status.state.as_ref().is_some_and(|s| s.terminated.is_some()));
+                count.succeeded +=
+                    usize::from(code == 0 && status.state.as_ref().is_some_and(|s| s.terminated.is_some()));
                 count.for_good += usize::from(!runs_again(spec, container, false, code));
             }
         }
@@ -182,6 +192,12 @@ fn read(status: &ContainerStatus) -> (bool, Option<i32>, bool) {
     };
     let is_running = state.is_some_and(|state| state.running.is_some());
     let is_waiting = state.is_some_and(|state| state.waiting.is_some());
-    let end = ended(state).or_else(|| if is_waiting { ended(status.last_state.as_ref()) } else { None });
+    let end = ended(state).or_else(|| {
+        if is_waiting {
+            ended(status.last_state.as_ref())
+        } else {
+            None
+        }
+    });
     (is_running, end, is_waiting)
 }

@@ -42,6 +42,8 @@ const FIRST_TROUBLE: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_TROUBLE: SignedDuration = SignedDuration::from_secs(300);
 /// How often a supervisor is asked whether it is there: with the time it has to answer, well below 10 s (N12).
 const CHECK: SignedDuration = SignedDuration::from_secs(3);
+/// After a supervisor said something that is no state.
+const SILENCE: Duration = Duration::from_secs(1);
 /// How often tokens are looked at.
 const RENEWAL: SignedDuration = SignedDuration::from_secs(60);
 
@@ -277,11 +279,19 @@ impl Worker {
         };
         let mut states = Box::pin(states);
         let first = tokio::time::timeout(Duration::from_secs(5), states.next()).await;
-        if let Ok(Some(Ok(state))) = first {
-            self.take_state(state);
-            self.life = life::Supervisor::Alive;
-        }
+        let is_heard = match first {
+            Ok(Some(Ok(state))) => {
+                self.take_state(state);
+                self.life = life::Supervisor::Alive;
+                true
+            }
+            _ => false,
+        };
         self.tasks.spawn(async move {
+            if !is_heard {
+                // It is there and cannot be understood: not again at once.
+                tokio::time::sleep(SILENCE).await;
+            }
             while let Some(Ok(state)) = states.next().await {
                 if news.send(News::State(generation, Box::new(state))).await.is_err() {
                     return;
@@ -305,7 +315,9 @@ impl Worker {
                 self.take_state(*state);
             }
             News::Lost(generation)
-                if generation == self.generation && self.supervisor.is_some() && !self.under_way.contains(&Step::End) =>
+                if generation == self.generation
+                    && self.supervisor.is_some()
+                    && !self.under_way.contains(&Step::End) =>
             {
                 self.recover().await;
             }
@@ -360,7 +372,9 @@ impl Worker {
         for telling in decision.tellings {
             self.agent().tell(&pod, telling);
         }
-        self.publisher.publish(&decision.status);
+        if decision.is_settled {
+            self.publisher.publish(&decision.status);
+        }
         let supervisor = self.supervisor.clone();
         let attempts = &self.attempts;
         self.view.send_modify(|view| {
@@ -373,7 +387,9 @@ impl Worker {
         let now = self.now();
         for step in decision.steps {
             let key = key_of(&step);
-            if self.under_way.contains(&key) {
+            // What is being prepared has to be there before it can be taken away.
+            let is_early = matches!(key, Step::Remove | Step::Forget) && self.under_way.contains(&Step::Prepare);
+            if is_early || self.under_way.contains(&key) {
                 continue;
             }
             match self.pauses.get(&key) {
@@ -414,7 +430,6 @@ impl Worker {
             tracing::warn!(pod = self.context.uid, %why, "what is to be kept of a pod cannot be written");
         }
     }
-
 }
 
 /// What had not ended has ended now, nobody knows how.

@@ -15,12 +15,16 @@ impl Worker {
             Report::Prepared(Ok(supervisor)) => {
                 self.is_prepared = true;
                 self.generation += 1;
+                self.tell_of_paths();
                 self.watch(supervisor).await;
                 None
             }
             Report::Prepared(Err(errors)) => {
+                // A namespace's own objects come a moment after it, and its first pods may be faster: the first failure is
+                // nobody's news.
+                let is_news = self.pauses.contains_key(&Step::Prepare);
                 let pod = self.pod();
-                for error in errors {
+                for error in errors.into_iter().filter(|_| is_news) {
                     self.agent().tell_pod(&pod, true, error.reason, error.message);
                 }
                 step.clone()
@@ -154,5 +158,27 @@ impl Worker {
             }
         }
         self.save();
+    }
+
+    /// Where nothing can be mounted, whoever mounts something is told what happens instead (11.4).
+    fn tell_of_paths(&self) {
+        let pod = self.pod();
+        let spec = pod.spec.iter();
+        let mut all = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+        let has_mounts = all.any(|container| {
+            container
+                .volume_mounts
+                .as_ref()
+                .is_some_and(|mounts| !mounts.is_empty())
+        });
+        let machine = &self.agent().machine;
+        if has_mounts && !machine.isolation().has_private_root() && self.attempts.is_empty() {
+            let why = machine.isolation_told().unwrap_or_default();
+            let message = format!(
+                "volumes are not mounted on this node ({why}): words that begin with a mountPath name the volume's folder, \
+                 and USHER_MOUNT_<VOLUME> tells where it is"
+            );
+            self.agent().tell_pod(&pod, false, "MountsAsPaths", message);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{FIRST_RETRY, LONGEST_RETRY, Report, Worker, find, later};
+use crate::node::agent::chores::Subject;
 use crate::node::agent::launch;
 use crate::node::agent::life::Step;
 use crate::node::hooks::Moment;
@@ -13,31 +14,37 @@ impl Worker {
     pub(super) fn take(&mut self, key: Step, step: Step) {
         let pod = self.pod();
         let context = self.context.clone();
-        let address = self.kept.address.map(|address| address.to_string()).unwrap_or_default();
         let container = |name: &str| -> Option<Container> { find(&pod, name).cloned() };
         match step {
             Step::Prepare => {
                 let Some(address) = self.address(&pod) else {
                     return;
                 };
-                self.spawn(key, async move { Report::Prepared(context.prepare(pod, address).await) });
+                self.spawn(
+                    key,
+                    async move { Report::Prepared(context.prepare(pod, address).await) },
+                );
             }
-            Step::Start { container: name, attempt } => {
+            Step::Start {
+                container: name,
+                attempt,
+            } => {
                 if self.asked.contains(&(name.clone(), attempt)) {
                     return;
                 }
-                if let (Some(container), Some(supervisor)) = (container(&name), self.supervisor.clone()) {
+                if let Some(subject) = self.subject(&name, attempt) {
                     self.spawn(key, async move {
-                        let started = context.start(supervisor, pod, container, attempt, address).await;
-                        Report::Started(name, attempt, started)
+                        Report::Started(name, attempt, context.start(subject).await)
                     });
                 }
             }
-            Step::PostStart { container: name, attempt } => {
-                if let (Some(container), Some(supervisor)) = (container(&name), self.supervisor.clone()) {
+            Step::PostStart {
+                container: name,
+                attempt,
+            } => {
+                if let Some(subject) = self.subject(&name, attempt) {
                     self.spawn(key, async move {
-                        let moment = Moment::PostStart;
-                        let done = context.hook(supervisor, pod, container, attempt, moment, address, None);
+                        let done = context.hook(subject, Moment::PostStart, None);
                         Report::PostStart(name, attempt, done.await)
                     });
                 }
@@ -47,10 +54,9 @@ impl Worker {
                 attempt,
                 within,
             } => {
-                if let (Some(container), Some(supervisor)) = (container(&name), self.supervisor.clone()) {
+                if let Some(subject) = self.subject(&name, attempt) {
                     self.spawn(key, async move {
-                        let moment = Moment::PreStop;
-                        let done = context.hook(supervisor, pod, container, attempt, moment, address, Some(within));
+                        let done = context.hook(subject, Moment::PreStop, Some(within));
                         Report::PreStop(name, attempt, done.await)
                     });
                 }
@@ -91,6 +97,18 @@ impl Worker {
                 });
             }
         }
+    }
+
+    /// `None`: there is no such container, or nobody to ask.
+    pub(super) fn subject(&self, name: &str, attempt: u32) -> Option<Subject> {
+        let pod = self.pod();
+        Some(Subject {
+            supervisor: self.supervisor.clone()?,
+            container: find(&pod, name)?.clone(),
+            pod,
+            attempt,
+            address: self.kept.address.map(|address| address.to_string()).unwrap_or_default(),
+        })
     }
 
     fn spawn(&mut self, key: Step, chore: impl Future<Output = Report> + Send + 'static) {

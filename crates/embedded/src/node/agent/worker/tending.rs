@@ -17,11 +17,8 @@ impl Worker {
         let now = self.now();
         self.probers
             .retain(|name, (attempt, _)| up.get(name).is_some_and(|(current, _)| current == attempt));
-        let Some(supervisor) = self.supervisor.clone() else {
-            return false;
-        };
         let mut is_new = false;
-        let address = self.kept.address.map(|address| address.to_string()).unwrap_or_default();
+        let mut questions = Vec::new();
         for (name, (attempt, since)) in up {
             let Some(container) = find(&pod, name) else {
                 continue;
@@ -38,22 +35,29 @@ impl Worker {
             if self.kept.ended.is_some() {
                 prober.stop();
             }
-            for kind in prober.take_due(now) {
-                let asked = (self.context.clone(), supervisor.clone(), pod.clone(), container.clone());
-                let (name, attempt, address) = (name.clone(), *attempt, address.clone());
-                self.chores.spawn(async move {
-                    let (context, supervisor, pod, container) = asked;
-                    let answer = context.probe(supervisor, pod, container, attempt, kind, address);
-                    (None, Report::Probed(name, attempt, kind, answer.await))
-                });
-            }
+            let due = prober.take_due(now);
+            questions.extend(due.into_iter().map(|kind| (name.clone(), *attempt, kind)));
+        }
+        for (name, attempt, kind) in questions {
+            let Some(subject) = self.subject(&name, attempt) else {
+                continue;
+            };
+            let context = self.context.clone();
+            self.chores.spawn(async move {
+                let answer = context.probe(subject, kind).await;
+                (None, Report::Probed(name, attempt, kind, answer))
+            });
         }
         is_new
     }
 
     pub(super) fn probed(&mut self, container: &str, attempt: u32, kind: probes::Kind, answer: Option<probes::Answer>) {
         let now = self.now();
-        let Some((_, prober)) = self.probers.get_mut(container).filter(|(current, _)| *current == attempt) else {
+        let Some((_, prober)) = self
+            .probers
+            .get_mut(container)
+            .filter(|(current, _)| *current == attempt)
+        else {
             return;
         };
         let Some(answer) = answer else {
@@ -84,8 +88,10 @@ impl Worker {
             return;
         }
         self.versions = versions;
-        self.pauses.remove(&Step::Prepare);
         let now = self.now();
+        if let Some((until, _)) = self.pauses.get_mut(&Step::Prepare) {
+            *until = now;
+        }
         for trouble in self.troubles.values_mut() {
             if trouble.reason == "CreateContainerConfigError" {
                 trouble.retry_at = now;
@@ -102,7 +108,10 @@ impl Worker {
         let (context, pod) = (self.context.clone(), self.pod());
         self.chores.spawn(async move {
             let errors = context.refresh(pod, address.to_string()).await;
-            (None, Report::Refreshed(errors.iter().map(ToString::to_string).collect()))
+            (
+                None,
+                Report::Refreshed(errors.iter().map(ToString::to_string).collect()),
+            )
         });
     }
 

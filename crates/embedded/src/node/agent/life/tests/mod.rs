@@ -19,6 +19,7 @@ pub(super) struct World {
     pub(super) kept: Kept,
     pub(super) attempts: Attempts,
     pub(super) supervisor: Supervisor,
+    pub(super) is_prepared: bool,
     pub(super) troubles: BTreeMap<String, Trouble>,
     pub(super) health: BTreeMap<String, Health>,
     pub(super) messages: BTreeMap<(String, u32), String>,
@@ -45,6 +46,7 @@ impl World {
             kept,
             attempts: Attempts::new(),
             supervisor: Supervisor::Alive,
+            is_prepared: true,
             troubles: BTreeMap::new(),
             health: BTreeMap::new(),
             messages: BTreeMap::new(),
@@ -60,7 +62,7 @@ impl World {
             kept: &self.kept,
             attempts: &self.attempts,
             supervisor: self.supervisor,
-            is_prepared: true,
+            is_prepared: self.is_prepared,
             troubles: &self.troubles,
             health: &self.health,
             messages: &self.messages,
@@ -103,7 +105,11 @@ impl World {
     }
 
     pub(super) fn exits(&mut self, container: &str, attempt: u32, code: i32) {
-        let reason = if code == 0 { ExitReason::Completed } else { ExitReason::Error };
+        let reason = if code == 0 {
+            ExitReason::Completed
+        } else {
+            ExitReason::Error
+        };
         self.exits_with(container, attempt, code, reason, "");
     }
 

@@ -10,7 +10,10 @@ fn n7_containers_without_init_start_at_once_and_together() {
     let decision = world.decide();
     assert_eq!(decision.steps, [start("b", 0), start("a", 0)]);
     assert_eq!(decision.status.phase.as_deref(), Some("Pending"));
-    assert_eq!(status(&decision, "a")["state"], json!({"waiting": {"reason": "ContainerCreating"}}));
+    assert_eq!(
+        status(&decision, "a")["state"],
+        json!({"waiting": {"reason": "ContainerCreating"}})
+    );
     world.runs("a", 0);
     assert_eq!(world.steps(), [start("b", 0)]);
     world.runs("b", 0);
@@ -41,7 +44,10 @@ fn n7_init_containers_run_in_order_and_sidecars_count_once_started() {
         condition(&decision, "Initialized"),
         "False ContainersNotInitialized containers with incomplete status: [i s j]"
     );
-    assert_eq!(status(&decision, "c")["state"], json!({"waiting": {"reason": "PodInitializing"}}));
+    assert_eq!(
+        status(&decision, "c")["state"],
+        json!({"waiting": {"reason": "PodInitializing"}})
+    );
     world.exits("i", 0, 0);
     assert_eq!(world.steps(), [start("s", 0)]);
     world.runs("s", 0);
@@ -77,7 +83,10 @@ fn n7_an_init_container_that_fails_for_good_fails_the_pod() {
         "False ContainersNotInitialized containers with incomplete status: [i]"
     );
     assert_eq!(condition(&decision, "Ready"), "False PodFailed");
-    assert_eq!(status(&decision, "c")["state"], json!({"waiting": {"reason": "PodInitializing"}}));
+    assert_eq!(
+        status(&decision, "c")["state"],
+        json!({"waiting": {"reason": "PodInitializing"}})
+    );
 }
 
 #[test]
@@ -86,7 +95,11 @@ fn n10_the_first_restart_is_at_once_then_waits_grow() {
     world.steps();
     world.exits("c", 0, 1);
     assert_eq!(world.steps(), [start("c", 1)]);
-    assert_eq!(world.steps(), [start("c", 1)], "asked for until it shows, and counted once");
+    assert_eq!(
+        world.steps(),
+        [start("c", 1)],
+        "asked for until it shows, and counted once"
+    );
     world.pass(1);
     world.exits("c", 1, 1);
     let decision = world.decide();
@@ -148,7 +161,10 @@ fn n11_a_trouble_is_shown_and_tried_again_in_time() {
     world.pass(10);
     let decision = world.decide();
     assert_eq!(decision.steps, [start("c", 0)]);
-    assert_eq!(status(&decision, "c")["state"]["waiting"]["reason"], "ErrImageNeverPull");
+    assert_eq!(
+        status(&decision, "c")["state"]["waiting"]["reason"],
+        "ErrImageNeverPull"
+    );
 }
 
 #[test]

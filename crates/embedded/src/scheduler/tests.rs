@@ -1,1 +1,0 @@
-//! The scheduler on values and in a manual cluster.
