@@ -9,18 +9,22 @@
 //! - [`accounts`], [`certificates`], [`tokens`]: what each namespace and each account has (C2). [`endpoints`]: whom a
 //!   Service leads to (C6). [`volumes`], [`protection`]: claims and their volumes (C7). [`disruption`]: how many pods may
 //!   go (C8). [`nodes`], [`pod_garbage`]: nodes that are lost, and their pods (C9).
-//! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write. [`pods`], [`glimpse`]:
-//!   what they ask of pods.
+//! - [`deployments`], [`replica_sets`], [`stateful_sets`]: workloads and their pods (C4, C3, C5). They share [`pods`] (what
+//!   pods are asked), [`ownership`] (adoption and release), [`templates`] and [`batches`].
+//! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write. [`glimpse`]: what those who
+//!   follow all pods have to know of each.
 //!
 //! A controller is level-triggered: `sync(key)` looks at what is there and does what is missing. What it keeps in memory
 //! comes from the log alone and is made anew from a list ([`Control::begin`]), so it can be killed between any two
 //! writes. None of them polls; when nothing is written and nothing is due, nothing runs.
 
 mod accounts;
+mod batches;
 mod census;
 pub(crate) mod certificates;
 mod compaction;
 mod definitions;
+mod deployments;
 mod disruption;
 pub(crate) mod driver;
 mod endpoints;
@@ -31,10 +35,17 @@ pub(crate) mod hand;
 mod mirror;
 mod namespaces;
 mod nodes;
+mod ownership;
 mod pod_garbage;
 mod pods;
 mod protection;
 mod recorder;
+mod replica_sets;
+mod revisions;
+mod stateful_sets;
+mod templates;
+#[cfg(test)]
+mod killed_workloads;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -64,6 +75,9 @@ pub enum Controller {
     RootCertificates,
     /// Fills token Secrets, and takes them away with their account.
     Tokens,
+    Deployments,
+    ReplicaSets,
+    StatefulSets,
     Endpoints,
     EndpointSlices,
     /// Binds claims, makes and takes away the volumes of `usher.dev/directory`.
@@ -82,12 +96,15 @@ pub enum Controller {
 }
 
 impl Controller {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::GarbageCollector,
         Self::Namespaces,
         Self::ServiceAccounts,
         Self::RootCertificates,
         Self::Tokens,
+        Self::Deployments,
+        Self::ReplicaSets,
+        Self::StatefulSets,
         Self::Endpoints,
         Self::EndpointSlices,
         Self::Volumes,
@@ -107,6 +124,9 @@ impl Controller {
             Self::ServiceAccounts => Box::<accounts::ServiceAccounts>::default(),
             Self::RootCertificates => Box::<certificates::RootCertificates>::default(),
             Self::Tokens => Box::<tokens::Tokens>::default(),
+            Self::Deployments => Box::<deployments::Deployments>::default(),
+            Self::ReplicaSets => Box::<replica_sets::ReplicaSets>::default(),
+            Self::StatefulSets => Box::<stateful_sets::StatefulSets>::default(),
             Self::Endpoints => Box::<endpoints::Endpoints>::default(),
             Self::EndpointSlices => Box::<endpoints::EndpointSlices>::default(),
             Self::Volumes => Box::<volumes::Volumes>::default(),
@@ -129,6 +149,9 @@ impl fmt::Display for Controller {
             Self::ServiceAccounts => "service-accounts",
             Self::RootCertificates => "root-certificates",
             Self::Tokens => "tokens",
+            Self::Deployments => "deployments",
+            Self::ReplicaSets => "replica-sets",
+            Self::StatefulSets => "stateful-sets",
             Self::Endpoints => "endpoints",
             Self::EndpointSlices => "endpoint-slices",
             Self::Volumes => "volumes",
@@ -239,4 +262,37 @@ trait Control: fmt::Debug + Send {
         key: &'a str,
         wishes: &'a mut Wishes,
     ) -> BoxFuture<'a, Result<Next, Fault>>;
+}
+
+/// How workloads name their work: by namespace and name.
+fn work_key(namespace: Option<&str>, name: &str) -> String {
+    format!("{}/{name}", namespace.unwrap_or_default())
+}
+
+fn split(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+/// Nothing can be made there any more, and nothing needs to be.
+fn is_namespace_terminating(fault: &Fault) -> bool {
+    let causes = fault.details.as_ref().and_then(|details| details.get("causes")?.as_array());
+    causes
+        .into_iter()
+        .flatten()
+        .any(|cause| cause.get("reason").is_some_and(|reason| reason == "NamespaceTerminating"))
+}
+
+/// A number of things as statuses say it.
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// The same where zero is left out.
+fn some_count(number: usize) -> Option<i32> {
+    Some(count(number)).filter(|count| *count > 0)
+}
+
+/// This second: statuses know no smaller unit, and what was written must compare equal when it is read again.
+fn this_second(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
