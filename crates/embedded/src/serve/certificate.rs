@@ -109,9 +109,12 @@ impl Authority {
         }
         let spare = self.spare.get_or_init(|| {
             let made = Pair::new(&names(IpAddr::from([127, 0, 0, 1])), Timestamp::now());
-            made.inspect_err(|why| tracing::warn!(%why, "pods are not told whom to believe")).ok()
+            made.inspect_err(|why| tracing::warn!(%why, "pods are not told whom to believe"))
+                .ok()
         });
-        spare.as_ref().map_or_else(|| "".into(), |pair| pair.authority.as_str().into())
+        spare
+            .as_ref()
+            .map_or_else(|| "".into(), |pair| pair.authority.as_str().into())
     }
 
     /// Before the listener looks into its folder: what pods were told is there.

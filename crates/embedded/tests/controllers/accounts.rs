@@ -21,9 +21,18 @@ fn c2_every_namespace_has_an_account_and_a_certificate() {
     for namespace in ["default", "kube-system", "kube-public", "kube-node-lease", "new"] {
         world.find(&format!("/api/v1/namespaces/{namespace}/serviceaccounts/default"));
         let map = world.find(&format!("/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt"));
-        assert_eq!(map["data"], json!({"ca.crt": ""}), "nothing listens: nobody is to be believed");
-        let words = map["metadata"]["annotations"]["kubernetes.io/description"].as_str().unwrap();
-        assert!(words.starts_with("Contains a CA bundle that can be used to verify the kube-apiserver"), "{words}");
+        assert_eq!(
+            map["data"],
+            json!({"ca.crt": ""}),
+            "nothing listens: nobody is to be believed"
+        );
+        let words = map["metadata"]["annotations"]["kubernetes.io/description"]
+            .as_str()
+            .unwrap();
+        assert!(
+            words.starts_with("Contains a CA bundle that can be used to verify the kube-apiserver"),
+            "{words}"
+        );
     }
 }
 
@@ -74,7 +83,10 @@ fn c2_a_token_secret_is_filled_in_one_write_and_goes_with_its_account() {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {
         "token": String::from_utf8(decoded(token)).unwrap()}});
     let review = world.post("/apis/authentication.k8s.io/v1/tokenreviews", &review);
-    assert_eq!(review["status"]["user"]["username"], "system:serviceaccount:default:robot");
+    assert_eq!(
+        review["status"]["user"]["username"],
+        "system:serviceaccount:default:robot"
+    );
     world.delete("/api/v1/namespaces/default/serviceaccounts/robot");
     world.settle();
     assert_eq!(world.get(&format!("{SECRETS}/robot-token")), None);

@@ -10,7 +10,8 @@ const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 fn budget(world: &World, spec: Value) {
     let mut spec = spec;
     spec["selector"] = json!({"matchLabels": {"app": "db"}});
-    let body = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": spec});
+    let body =
+        json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": spec});
     world.post(BUDGETS, &body);
 }
 
@@ -39,7 +40,10 @@ fn set(world: &World, name: &str, replicas: usize, ready: &[bool]) {
 fn condition(status: &Value) -> (&str, &str) {
     let condition = &status["conditions"][0];
     assert_eq!(condition["type"], "DisruptionAllowed");
-    (condition["status"].as_str().unwrap(), condition["reason"].as_str().unwrap())
+    (
+        condition["status"].as_str().unwrap(),
+        condition["reason"].as_str().unwrap(),
+    )
 }
 
 fn evict(world: &World, pod: &str) -> u16 {
@@ -65,7 +69,12 @@ fn c8_a_budget_counts_what_is_there_and_what_should_be() {
     world.settle();
     let status = status(&world);
     assert_eq!(
-        (&status["expectedPods"], &status["currentHealthy"], &status["desiredHealthy"], &status["disruptionsAllowed"]),
+        (
+            &status["expectedPods"],
+            &status["currentHealthy"],
+            &status["desiredHealthy"],
+            &status["disruptionsAllowed"]
+        ),
         (&json!(3), &json!(3), &json!(2), &json!(1))
     );
     assert_eq!(status["observedGeneration"], 1);
@@ -83,9 +92,16 @@ fn c8_an_eviction_spends_the_budget_and_the_next_one_is_refused() {
     world.settle();
     assert_eq!(evict(&world, "db-1"), 429);
     let status = status(&world);
-    assert_eq!((&status["currentHealthy"], &status["disruptionsAllowed"]), (&json!(2), &json!(0)));
+    assert_eq!(
+        (&status["currentHealthy"], &status["disruptionsAllowed"]),
+        (&json!(2), &json!(0))
+    );
     assert_eq!(condition(&status), ("False", "InsufficientPods"));
-    assert_eq!(status["disruptedPods"], Value::Null, "a pod that goes is not waited for any more");
+    assert_eq!(
+        status["disruptedPods"],
+        Value::Null,
+        "a pod that goes is not waited for any more"
+    );
 }
 
 #[test]
@@ -104,14 +120,23 @@ fn c8_a_pod_that_was_to_go_and_did_not_counts_again_after_two_minutes() {
     world.settle();
     let now = "2026-01-01T00:00:00Z";
     let path = format!("{BUDGETS}/b/status");
-    world.patch(&path, &json!({"status": {"disruptedPods": {"db-0": now}, "disruptionsAllowed": 0}}));
+    world.patch(
+        &path,
+        &json!({"status": {"disruptedPods": {"db-0": now}, "disruptionsAllowed": 0}}),
+    );
     world.pass(60);
     let early = status(&world);
-    assert_eq!((&early["currentHealthy"], &early["disruptionsAllowed"]), (&json!(1), &json!(0)));
+    assert_eq!(
+        (&early["currentHealthy"], &early["disruptionsAllowed"]),
+        (&json!(1), &json!(0))
+    );
     assert_eq!(early["disruptedPods"], json!({"db-0": now}));
     world.pass(61);
     let late = status(&world);
-    assert_eq!((&late["currentHealthy"], &late["disruptionsAllowed"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        (&late["currentHealthy"], &late["disruptionsAllowed"]),
+        (&json!(2), &json!(1))
+    );
     assert_eq!(late["disruptedPods"], Value::Null);
     let events = world.events("default", "db-0");
     assert!(events.iter().any(|(reason, _)| reason == "NotDeleted"), "{events:?}");

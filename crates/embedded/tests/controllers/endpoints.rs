@@ -57,7 +57,10 @@ fn c6_a_service_without_pods_has_empty_endpoints_and_one_empty_slice() {
             "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"})
     );
     let owner = &slice["metadata"]["ownerReferences"][0];
-    assert_eq!((&owner["kind"], &owner["controller"]), (&json!("Service"), &json!(true)));
+    assert_eq!(
+        (&owner["kind"], &owner["controller"]),
+        (&json!("Service"), &json!(true))
+    );
 }
 
 #[test]
@@ -72,7 +75,10 @@ fn c6_ready_and_unready_pods_are_told_apart_with_their_named_port() {
     let subset = &endpoints["subsets"][0];
     assert_eq!(ips(&subset["addresses"]), ["10.0.0.1"]);
     assert_eq!(ips(&subset["notReadyAddresses"]), ["10.0.0.2"]);
-    assert_eq!(subset["ports"], json!([{"name": "main", "port": 8080, "protocol": "TCP"}]));
+    assert_eq!(
+        subset["ports"],
+        json!([{"name": "main", "port": 8080, "protocol": "TCP"}])
+    );
     let address = &subset["addresses"][0];
     assert_eq!(address["nodeName"], "n1");
     let uid = world.find(&format!("{PODS}/a"))["metadata"]["uid"].clone();
@@ -82,14 +88,20 @@ fn c6_ready_and_unready_pods_are_told_apart_with_their_named_port() {
     );
     let slices = slices(&world, "web");
     assert_eq!(slices.len(), 1, "the empty one was filled");
-    assert_eq!(slices[0]["ports"], json!([{"name": "main", "port": 8080, "protocol": "TCP"}]));
+    assert_eq!(
+        slices[0]["ports"],
+        json!([{"name": "main", "port": 8080, "protocol": "TCP"}])
+    );
     let endpoint = &slices[0]["endpoints"][0];
     assert_eq!(endpoint["addresses"], json!(["10.0.0.1"]));
     assert_eq!(
         endpoint["conditions"],
         json!({"ready": true, "serving": true, "terminating": false})
     );
-    assert_eq!((&endpoint["nodeName"], &endpoint["zone"]), (&json!("n1"), &json!("here")));
+    assert_eq!(
+        (&endpoint["nodeName"], &endpoint["zone"]),
+        (&json!("n1"), &json!("here"))
+    );
     assert_eq!(
         slices[0]["endpoints"][1]["conditions"],
         json!({"ready": false, "serving": false, "terminating": false})
@@ -124,7 +136,11 @@ fn c6_publish_not_ready_addresses_shows_everything() {
         &json!({"nodeName": "n1", "hostname": "a", "subdomain": "db"}),
     );
     world.pod_says("a", "10.0.0.1", false);
-    world.pod("b", &json!({"app": "web"}), &json!({"nodeName": "n1", "hostname": "b", "subdomain": "other"}));
+    world.pod(
+        "b",
+        &json!({"app": "web"}),
+        &json!({"nodeName": "n1", "hostname": "b", "subdomain": "other"}),
+    );
     world.pod_says("b", "10.0.0.2", false);
     world.rest();
     let endpoints = world.find(&format!("{ENDPOINTS}/db"));
@@ -146,14 +162,21 @@ fn c6_pods_whose_port_of_that_name_differs_have_slices_of_their_own() {
     let mut world = a_world();
     web(&world, "a", "n1", "10.0.0.1", true);
     let other = json!([{"name": "c", "image": "i", "ports": [{"name": "http", "containerPort": 9090}]}]);
-    world.pod("b", &json!({"app": "web"}), &json!({"nodeName": "n1", "containers": other}));
+    world.pod(
+        "b",
+        &json!({"app": "web"}),
+        &json!({"nodeName": "n1", "containers": other}),
+    );
     world.pod_says("b", "10.0.0.2", true);
     world.rest();
     let mut found: Vec<(i64, Vec<String>)> = slices(&world, "web")
         .iter()
         .map(|slice| {
             let ends = slice["endpoints"].as_array().unwrap();
-            let ends = ends.iter().map(|end| end["addresses"][0].as_str().unwrap().to_owned()).collect();
+            let ends = ends
+                .iter()
+                .map(|end| end["addresses"][0].as_str().unwrap().to_owned())
+                .collect();
             (slice["ports"][0]["port"].as_i64().unwrap(), ends)
         })
         .collect();
@@ -168,7 +191,13 @@ fn c6_pods_whose_port_of_that_name_differs_have_slices_of_their_own() {
 fn c6_a_slice_holds_a_hundred() {
     let mut world = a_world();
     for number in 0..230 {
-        web(&world, &format!("p{number:03}"), "n1", &format!("10.0.1.{number}"), true);
+        web(
+            &world,
+            &format!("p{number:03}"),
+            "n1",
+            &format!("10.0.1.{number}"),
+            true,
+        );
     }
     world.rest();
     let mut counts: Vec<usize> = slices(&world, "web")
@@ -186,10 +215,7 @@ fn c6_a_slice_holds_a_hundred() {
     );
     world.rest();
     let after = slices(&world, "web");
-    let changed = before
-        .iter()
-        .filter(|slice| !after.contains(slice))
-        .count();
+    let changed = before.iter().filter(|slice| !after.contains(slice)).count();
     assert_eq!(changed, 1);
 }
 
@@ -197,7 +223,11 @@ fn c6_a_slice_holds_a_hundred() {
 fn c6_pods_that_become_ready_one_by_one_are_written_in_batches() {
     let mut world = a_world();
     for number in 0..100 {
-        world.pod(&format!("p{number:03}"), &json!({"app": "web"}), &json!({"nodeName": "n1"}));
+        world.pod(
+            &format!("p{number:03}"),
+            &json!({"app": "web"}),
+            &json!({"nodeName": "n1"}),
+        );
     }
     world.rest();
     let before = world.writes();
@@ -242,18 +272,27 @@ fn c6_what_somebody_else_changed_is_put_right() {
     let mut world = a_world();
     web(&world, "a", "n1", "10.0.0.1", true);
     world.rest();
-    let name = slices(&world, "web")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = slices(&world, "web")[0]["metadata"]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     world.patch(&format!("{SLICES}/{name}"), &json!({"endpoints": []}));
     world.delete(&format!("{ENDPOINTS}/web"));
     world.rest();
-    assert_eq!(slices(&world, "web")[0]["endpoints"][0]["addresses"], json!(["10.0.0.1"]));
+    assert_eq!(
+        slices(&world, "web")[0]["endpoints"][0]["addresses"],
+        json!(["10.0.0.1"])
+    );
     assert_eq!(
         ips(&world.find(&format!("{ENDPOINTS}/web"))["subsets"][0]["addresses"]),
         ["10.0.0.1"]
     );
     world.delete(&format!("{SLICES}/{name}"));
     world.rest();
-    assert_eq!(slices(&world, "web")[0]["endpoints"][0]["addresses"], json!(["10.0.0.1"]));
+    assert_eq!(
+        slices(&world, "web")[0]["endpoints"][0]["addresses"],
+        json!(["10.0.0.1"])
+    );
 }
 
 #[test]
@@ -262,7 +301,10 @@ fn c6_labels_of_the_service_are_those_of_its_endpoints() {
     let change = json!({"metadata": {"labels": {"of": null, "team": "x"}}});
     world.patch("/api/v1/namespaces/default/services/web", &change);
     world.rest();
-    assert_eq!(world.find(&format!("{ENDPOINTS}/web"))["metadata"]["labels"]["team"], "x");
+    assert_eq!(
+        world.find(&format!("{ENDPOINTS}/web"))["metadata"]["labels"]["team"],
+        "x"
+    );
     let labels = slices(&world, "web")[0]["metadata"]["labels"].clone();
     assert_eq!((&labels["team"], &labels["of"]), (&json!("x"), &Value::Null));
 }

@@ -65,8 +65,17 @@ fn play(steps: &[Step]) -> Result<(), TestCaseError> {
         match *step {
             Step::Make(pod, label) => {
                 if let std::collections::btree_map::Entry::Vacant(place) = pods.entry(pod) {
-                    world.pod(&format!("p{pod}"), &json!({"l": label.to_string()}), &json!({"nodeName": "n1"}));
-                    place.insert(Pod { label, ready: None, is_finished: false, is_going: false });
+                    world.pod(
+                        &format!("p{pod}"),
+                        &json!({"l": label.to_string()}),
+                        &json!({"nodeName": "n1"}),
+                    );
+                    place.insert(Pod {
+                        label,
+                        ready: None,
+                        is_finished: false,
+                        is_going: false,
+                    });
                 }
             }
             Step::Says(pod, ready) => {
@@ -83,7 +92,10 @@ fn play(steps: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::Finish(pod) => {
                 if let Some(known) = pods.get_mut(&pod) {
-                    world.patch(&format!("{}/status", path(pod)), &json!({"status": {"phase": "Succeeded"}}));
+                    world.patch(
+                        &format!("{}/status", path(pod)),
+                        &json!({"status": {"phase": "Succeeded"}}),
+                    );
                     known.is_finished = true;
                 }
             }
@@ -129,11 +141,15 @@ fn check_endpoints(world: &World, service: usize, pods: &[(usize, &Pod)]) -> Res
     let endpoints = world.find(&format!("/api/v1/namespaces/default/endpoints/s{service}"));
     let listed = |field: &str| -> BTreeSet<String> {
         let subsets = endpoints["subsets"].as_array().cloned().unwrap_or_default();
-        let all = subsets.iter().flat_map(|subset| subset[field].as_array().cloned().unwrap_or_default());
+        let all = subsets
+            .iter()
+            .flat_map(|subset| subset[field].as_array().cloned().unwrap_or_default());
         all.map(|address| address["ip"].as_str().unwrap().to_owned()).collect()
     };
     let wanted = |is_ready: bool| -> BTreeSet<String> {
-        let all = pods.iter().filter(|(_, pod)| !pod.is_going && pod.ready == Some(is_ready));
+        let all = pods
+            .iter()
+            .filter(|(_, pod)| !pod.is_going && pod.ready == Some(is_ready));
         all.map(|(number, _)| ip(*number)).collect()
     };
     prop_assert_eq!(listed("addresses"), wanted(true));
@@ -146,14 +162,18 @@ fn check_slices(world: &World, service: usize, pods: &[(usize, &Pod)]) -> Result
     prop_assert_eq!(slices.len(), 1);
     let mut found: BTreeMap<String, Value> = BTreeMap::new();
     for end in slices[0]["endpoints"].as_array().into_iter().flatten() {
-        let before = found.insert(end["addresses"][0].as_str().unwrap().to_owned(), end["conditions"].clone());
+        let before = found.insert(
+            end["addresses"][0].as_str().unwrap().to_owned(),
+            end["conditions"].clone(),
+        );
         prop_assert_eq!(before, None, "listed twice");
     }
     let wanted: BTreeMap<String, Value> = pods
         .iter()
         .map(|(number, pod)| {
             let serving = pod.ready == Some(true);
-            let conditions = json!({"ready": serving && !pod.is_going, "serving": serving, "terminating": pod.is_going});
+            let conditions =
+                json!({"ready": serving && !pod.is_going, "serving": serving, "terminating": pod.is_going});
             (ip(*number), conditions)
         })
         .collect();

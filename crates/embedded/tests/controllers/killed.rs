@@ -17,13 +17,20 @@ fn story(world: &mut World, mut between: impl FnMut(&mut World)) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "more"}});
     world.post("/api/v1/namespaces", &namespace);
     step(world);
-    world.service("web", &json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}));
+    world.service(
+        "web",
+        &json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}),
+    );
     step(world);
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
     world.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", &budget);
     step(world);
-    for (name, class) in [("bound", "standard"), ("gone", "standard-immediate"), ("kept", "retain")] {
+    for (name, class) in [
+        ("bound", "standard"),
+        ("gone", "standard-immediate"),
+        ("kept", "retain"),
+    ] {
         let body = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name,
                 "annotations": {"volume.kubernetes.io/selected-node": "n1"}},
             "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class,
@@ -33,7 +40,11 @@ fn story(world: &mut World, mut between: impl FnMut(&mut World)) {
     }
     for number in 0..4 {
         let name = format!("p{number}");
-        world.pod(&name, &json!({"app": "web"}), &json!({"nodeName": if number < 2 { "n1" } else { "n2" }}));
+        world.pod(
+            &name,
+            &json!({"app": "web"}),
+            &json!({"nodeName": if number < 2 { "n1" } else { "n2" }}),
+        );
         world.pod_says(&name, &format!("10.0.0.{}", number + 1), number != 1);
         step(world);
     }
@@ -45,7 +56,10 @@ fn story(world: &mut World, mut between: impl FnMut(&mut World)) {
         "metadata": {"name": "t", "annotations": {"kubernetes.io/service-account.name": "default"}}});
     world.post("/api/v1/namespaces/default/secrets", &token);
     step(world);
-    world.patch("/api/v1/nodes/n1", &json!({"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}}));
+    world.patch(
+        "/api/v1/nodes/n1",
+        &json!({"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}}),
+    );
     step(world);
     world.delete(&format!("{PODS}/p3"));
     step(world);
@@ -74,7 +88,11 @@ fn state(world: &World) -> BTreeMap<String, Value> {
         }
         items.sort_by_key(ToString::to_string);
         for (number, item) in items.into_iter().enumerate() {
-            let name = if is_named { item["metadata"]["name"].to_string() } else { number.to_string() };
+            let name = if is_named {
+                item["metadata"]["name"].to_string()
+            } else {
+                number.to_string()
+            };
             let namespace = item["metadata"]["namespace"].to_string();
             all.insert(format!("{kind} {namespace} {name}"), item);
         }

@@ -10,7 +10,10 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/le
 fn ready(world: &World, node: &str) -> (String, String) {
     let node = world.find(&format!("/api/v1/nodes/{node}"));
     let conditions = node["status"]["conditions"].as_array().unwrap();
-    let ready = conditions.iter().find(|condition| condition["type"] == "Ready").unwrap();
+    let ready = conditions
+        .iter()
+        .find(|condition| condition["type"] == "Ready")
+        .unwrap();
     let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
     (text("status"), text("reason"))
 }
@@ -19,7 +22,11 @@ fn taints(world: &World, node: &str) -> Vec<String> {
     let node = world.find(&format!("/api/v1/nodes/{node}"));
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let text = |taint: &Value| {
-        format!("{}:{}", taint["key"].as_str().unwrap(), taint["effect"].as_str().unwrap())
+        format!(
+            "{}:{}",
+            taint["key"].as_str().unwrap(),
+            taint["effect"].as_str().unwrap()
+        )
     };
     taints.iter().map(text).collect()
 }
@@ -72,7 +79,10 @@ fn c9_a_new_node_loses_its_taint_when_it_is_ready_and_gets_its_old_labels() {
     let labels = &world.find("/api/v1/nodes/n1")["metadata"]["labels"];
     assert_eq!(labels["beta.kubernetes.io/os"], "linux");
     assert_eq!(labels["beta.kubernetes.io/arch"], "amd64");
-    let told = ("RegisteredNode".to_owned(), "Node n1 event: Registered Node n1 in Controller".to_owned());
+    let told = (
+        "RegisteredNode".to_owned(),
+        "Node n1 event: Registered Node n1 in Controller".to_owned(),
+    );
     assert_eq!(world.events("default", "n1"), [told]);
 }
 
@@ -94,11 +104,17 @@ fn c9_a_silent_node_is_unknown_after_the_grace_and_its_pods_are_not_ready() {
     live(&mut world, &["n2"], 50);
     assert_eq!(ready(&world, "n1").0, "True");
     live(&mut world, &["n2"], 10);
-    assert_eq!(ready(&world, "n1"), ("Unknown".to_owned(), "NodeStatusUnknown".to_owned()));
+    assert_eq!(
+        ready(&world, "n1"),
+        ("Unknown".to_owned(), "NodeStatusUnknown".to_owned())
+    );
     assert_eq!(ready(&world, "n2").0, "True");
     assert_eq!(
         taints(&world, "n1"),
-        ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]
+        [
+            "node.kubernetes.io/unreachable:NoSchedule",
+            "node.kubernetes.io/unreachable:NoExecute"
+        ]
     );
     let pod = world.find(&format!("{PODS}/p"));
     assert_eq!(pod["status"]["conditions"][0]["status"], "False");
@@ -106,7 +122,10 @@ fn c9_a_silent_node_is_unknown_after_the_grace_and_its_pods_are_not_ready() {
         world.events("default", "p"),
         [("NodeNotReady".to_owned(), "Node is not ready".to_owned())]
     );
-    let told = ("NodeNotReady".to_owned(), "Node n1 status is now: NodeNotReady".to_owned());
+    let told = (
+        "NodeNotReady".to_owned(),
+        "Node n1 status is now: NodeNotReady".to_owned(),
+    );
     assert!(world.events("default", "n1").contains(&told));
     // It comes back.
     world.node_says("n1", "True");
@@ -134,12 +153,18 @@ fn c9_pods_leave_a_lost_node_when_their_patience_ends() {
     world.pod_says("p", "10.0.0.1", true);
     live(&mut world, &["n2"], 60);
     live(&mut world, &["n2"], 280);
-    assert_eq!(world.find(&format!("{PODS}/p"))["metadata"]["deletionTimestamp"], Value::Null);
+    assert_eq!(
+        world.find(&format!("{PODS}/p"))["metadata"]["deletionTimestamp"],
+        Value::Null
+    );
     live(&mut world, &["n2"], 20);
     let pod = world.find(&format!("{PODS}/p"));
     assert_ne!(pod["metadata"]["deletionTimestamp"], Value::Null);
     let conditions = pod["status"]["conditions"].as_array().unwrap();
-    let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget").unwrap();
+    let target = conditions
+        .iter()
+        .find(|condition| condition["type"] == "DisruptionTarget")
+        .unwrap();
     assert_eq!(
         (&target["reason"], &target["message"]),
         (
@@ -147,7 +172,10 @@ fn c9_pods_leave_a_lost_node_when_their_patience_ends() {
             &json!("Taint manager: deleting due to NoExecute taint")
         )
     );
-    let told = ("TaintManagerEviction".to_owned(), "Marking for deletion Pod default/p".to_owned());
+    let told = (
+        "TaintManagerEviction".to_owned(),
+        "Marking for deletion Pod default/p".to_owned(),
+    );
     assert!(world.events("default", "p").contains(&told));
 }
 
@@ -159,8 +187,14 @@ fn c9_a_node_that_comes_back_in_time_keeps_its_pods() {
     live(&mut world, &["n2"], 160);
     world.node_says("n1", "True");
     live(&mut world, &["n1", "n2"], 400);
-    assert_eq!(world.find(&format!("{PODS}/p"))["metadata"]["deletionTimestamp"], Value::Null);
-    let told = ("TaintManagerEviction".to_owned(), "Cancelling deletion of Pod default/p".to_owned());
+    assert_eq!(
+        world.find(&format!("{PODS}/p"))["metadata"]["deletionTimestamp"],
+        Value::Null
+    );
+    let told = (
+        "TaintManagerEviction".to_owned(),
+        "Cancelling deletion of Pod default/p".to_owned(),
+    );
     assert!(world.events("default", "p").contains(&told));
 }
 
@@ -176,8 +210,14 @@ fn c9_a_taint_of_the_user_sends_away_who_does_not_tolerate_it() {
     let taint = json!({"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}});
     world.patch("/api/v1/nodes/n1", &taint);
     world.settle();
-    assert_ne!(world.find(&format!("{PODS}/p"))["metadata"]["deletionTimestamp"], Value::Null);
-    assert_eq!(world.find(&format!("{PODS}/q"))["metadata"]["deletionTimestamp"], Value::Null);
+    assert_ne!(
+        world.find(&format!("{PODS}/p"))["metadata"]["deletionTimestamp"],
+        Value::Null
+    );
+    assert_eq!(
+        world.find(&format!("{PODS}/q"))["metadata"]["deletionTimestamp"],
+        Value::Null
+    );
 }
 
 #[test]
@@ -188,7 +228,10 @@ fn c9_where_all_nodes_are_lost_nobody_is_sent_away() {
     world.pass(600);
     assert_eq!(ready(&world, "n1").0, "Unknown");
     assert_eq!(taints(&world, "n1"), ["node.kubernetes.io/unreachable:NoSchedule"]);
-    assert_eq!(world.find(&format!("{PODS}/p"))["metadata"]["deletionTimestamp"], Value::Null);
+    assert_eq!(
+        world.find(&format!("{PODS}/p"))["metadata"]["deletionTimestamp"],
+        Value::Null
+    );
 }
 
 #[test]
@@ -205,7 +248,11 @@ fn c9_a_cordoned_node_is_tainted_until_it_is_uncordoned() {
 #[test]
 fn c9_pods_of_a_node_that_vanished_fail_and_go_after_forty_seconds() {
     let mut world = two_nodes();
-    world.pod("p", &json!({}), &json!({"nodeName": "n1", "terminationGracePeriodSeconds": 3600}));
+    world.pod(
+        "p",
+        &json!({}),
+        &json!({"nodeName": "n1", "terminationGracePeriodSeconds": 3600}),
+    );
     world.pod_says("p", "10.0.0.1", true);
     let held = json!({"metadata": {"finalizers": ["example.com/look"]}});
     world.patch(&format!("{PODS}/p"), &held);
@@ -218,7 +265,10 @@ fn c9_pods_of_a_node_that_vanished_fail_and_go_after_forty_seconds() {
     assert_eq!(pod["status"]["phase"], "Failed");
     assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], 0);
     let conditions = pod["status"]["conditions"].as_array().unwrap();
-    let target = conditions.iter().find(|condition| condition["type"] == "DisruptionTarget").unwrap();
+    let target = conditions
+        .iter()
+        .find(|condition| condition["type"] == "DisruptionTarget")
+        .unwrap();
     assert_eq!(target["message"], "PodGC: node no longer exists");
     world.patch(&format!("{PODS}/p"), &json!({"metadata": {"finalizers": null}}));
     world.settle();

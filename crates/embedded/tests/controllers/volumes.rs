@@ -25,12 +25,17 @@ fn select(world: &World, claim: &str, node: &str) {
 }
 
 fn phase(world: &World, claim: &str) -> String {
-    world.find(&format!("{CLAIMS}/{claim}"))["status"]["phase"].as_str().unwrap().to_owned()
+    world.find(&format!("{CLAIMS}/{claim}"))["status"]["phase"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn volume_of(world: &World, claim: &str) -> Value {
     let claim = world.find(&format!("{CLAIMS}/{claim}"));
-    let name = claim["spec"]["volumeName"].as_str().unwrap_or_else(|| panic!("not bound: {claim}"));
+    let name = claim["spec"]["volumeName"]
+        .as_str()
+        .unwrap_or_else(|| panic!("not bound: {claim}"));
     world.find(&format!("{VOLUMES}/{name}"))
 }
 
@@ -51,9 +56,14 @@ fn c7_there_are_three_classes_and_one_is_the_default() {
         .map(|class| {
             let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
             let default = &class["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"];
-            [&class["metadata"]["name"], default, &class["reclaimPolicy"], &class["volumeBindingMode"]]
-                .map(text)
-                .join(" ")
+            [
+                &class["metadata"]["name"],
+                default,
+                &class["reclaimPolicy"],
+                &class["volumeBindingMode"],
+            ]
+            .map(text)
+            .join(" ")
         })
         .collect();
     assert_eq!(
@@ -73,7 +83,10 @@ fn c7_a_claim_waits_for_its_first_consumer_and_then_gets_a_volume_on_its_node() 
     assert_eq!(made["spec"]["storageClassName"], "standard");
     world.settle();
     assert_eq!(phase(&world, "c"), "Pending");
-    let waits = ("WaitForFirstConsumer", "waiting for first consumer to be created before binding");
+    let waits = (
+        "WaitForFirstConsumer",
+        "waiting for first consumer to be created before binding",
+    );
     assert_eq!(world.events("default", "c"), [(waits.0.to_owned(), waits.1.to_owned())]);
     select(&world, "c", "n2");
     world.settle();
@@ -84,7 +97,10 @@ fn c7_a_claim_waits_for_its_first_consumer_and_then_gets_a_volume_on_its_node() 
     let annotations = &bound["metadata"]["annotations"];
     assert_eq!(annotations["pv.kubernetes.io/bind-completed"], "yes");
     assert_eq!(annotations["pv.kubernetes.io/bound-by-controller"], "yes");
-    assert_eq!(annotations["volume.kubernetes.io/storage-provisioner"], "usher.dev/directory");
+    assert_eq!(
+        annotations["volume.kubernetes.io/storage-provisioner"],
+        "usher.dev/directory"
+    );
     let volume = volume_of(&world, "c");
     let uid = made["metadata"]["uid"].as_str().unwrap();
     assert_eq!(volume["metadata"]["name"], format!("pvc-{uid}"));
@@ -136,7 +152,10 @@ fn c7_a_volume_under_delete_goes_with_its_claim_and_one_under_retain_is_released
         select(&world, name, "n1");
     }
     world.settle();
-    let kept = volume_of(&world, "kept")["metadata"]["name"].as_str().unwrap().to_owned();
+    let kept = volume_of(&world, "kept")["metadata"]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     for name in ["gone", "kept"] {
         world.delete(&format!("{CLAIMS}/{name}"));
     }
@@ -187,8 +206,14 @@ fn c7_volumes_made_by_hand_bind_too_the_smallest_first() {
     world.settle();
     let volume = volume_of(&world, "c");
     assert_eq!(volume["metadata"]["name"], "small");
-    assert_eq!(volume["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"], "yes");
-    assert_eq!(world.find(&format!("{CLAIMS}/c"))["status"]["capacity"], json!({"storage": "2Gi"}));
+    assert_eq!(
+        volume["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"],
+        "yes"
+    );
+    assert_eq!(
+        world.find(&format!("{CLAIMS}/c"))["status"]["capacity"],
+        json!({"storage": "2Gi"})
+    );
 }
 
 #[test]
@@ -220,7 +245,10 @@ fn c7_a_claim_grows_at_once() {
     let more = json!({"spec": {"resources": {"requests": {"storage": "5Gi"}}}});
     world.patch(&format!("{CLAIMS}/c"), &more);
     world.settle();
-    assert_eq!(world.find(&format!("{CLAIMS}/c"))["status"]["capacity"], json!({"storage": "5Gi"}));
+    assert_eq!(
+        world.find(&format!("{CLAIMS}/c"))["status"]["capacity"],
+        json!({"storage": "5Gi"})
+    );
     assert_eq!(volume_of(&world, "c")["spec"]["capacity"], json!({"storage": "5Gi"}));
 }
 
@@ -239,7 +267,10 @@ fn c7_where_resizing_is_offline_a_claim_grows_when_the_next_pod_starts() {
     let pending = world.find(&format!("{CLAIMS}/c"));
     assert_eq!(pending["status"]["capacity"], json!({"storage": "1Gi"}));
     let condition = &pending["status"]["conditions"][0];
-    assert_eq!((&condition["type"], &condition["status"]), (&json!("FileSystemResizePending"), &json!("True")));
+    assert_eq!(
+        (&condition["type"], &condition["status"]),
+        (&json!("FileSystemResizePending"), &json!("True"))
+    );
     world.pass(5);
     let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
     world.pod("p", &json!({}), &json!({"nodeName": "n1", "volumes": volumes}));
@@ -305,7 +336,11 @@ fn settle_on_disk(world: &mut World) {
 /// On a disk answers take a while.
 fn ask(world: &World, method: &str, path: &str, body: &Value) {
     use http_body_util::Full;
-    let content_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let content_type = if method == "PATCH" {
+        "application/merge-patch+json"
+    } else {
+        "application/json"
+    };
     let request = http::Request::builder()
         .method(method)
         .uri(path)

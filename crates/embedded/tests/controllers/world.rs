@@ -193,7 +193,8 @@ impl World {
         for (field, value) in more.as_object().unwrap() {
             spec[field] = value.clone();
         }
-        let body = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec});
+        let body =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec});
         self.post("/api/v1/namespaces/default/pods", &body)
     }
 

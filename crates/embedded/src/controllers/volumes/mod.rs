@@ -85,7 +85,9 @@ impl Control for Volumes {
     fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
         let nodes = hand.mirror.nodes.list(None);
         let homes = nodes.iter().filter(|node| provision::is_home(node));
-        self.homes = homes.map(|node| super::hand::name_of(&node.metadata).to_owned()).collect();
+        self.homes = homes
+            .map(|node| super::hand::name_of(&node.metadata).to_owned())
+            .collect();
         for claim in hand.mirror.claims.list(None) {
             wishes.sync(format!("{CLAIM}{}", place(&claim.metadata)));
         }
