@@ -14,6 +14,7 @@ use super::glimpse::{self, Glimpse};
 use super::hand::{changed, name_of, uid_of};
 use super::{Census, Control, Hand, Next, Wishes, pods};
 use crate::fault::Fault;
+use crate::registry::object;
 use crate::store::{Entry, LogEntry};
 
 /// How long a node may be gone before its pods are given up: it may be made again under its name.
@@ -195,7 +196,7 @@ async fn end(hand: &Hand, pod: &Pod, why: Option<&str>) -> Result<(), Fault> {
         if let Some(why) = why {
             let mut conditions = status.and_then(|status| status.conditions.clone()).unwrap_or_default();
             disrupted(&mut conditions, "True", "DeletionByPodGC", why, generation, hand.now());
-            change["conditions"] = json!(conditions);
+            object::set_at(&mut change, "conditions", json!(conditions));
         }
         let change = json!({"metadata": {"uid": pod.metadata.uid}, "status": change});
         changed(hand.patch(&target, "status", change).await)?;

@@ -162,7 +162,10 @@ fn check_slices(world: &World, service: usize, pods: &[(usize, &Pod)]) -> Result
     prop_assert_eq!(slices.len(), 1);
     let mut found: BTreeMap<String, Value> = BTreeMap::new();
     for end in slices[0]["endpoints"].as_array().into_iter().flatten() {
-        let before = found.insert(end["addresses"][0].as_str().unwrap().to_owned(), end["conditions"].clone());
+        let before = found.insert(
+            end["addresses"][0].as_str().unwrap().to_owned(),
+            end["conditions"].clone(),
+        );
         prop_assert_eq!(before, None, "listed twice");
     }
     let wanted: BTreeMap<String, Value> = pods

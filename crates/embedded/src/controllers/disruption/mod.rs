@@ -43,7 +43,12 @@ fn selector(budget: &PodDisruptionBudget) -> Option<select::LabelSelector> {
 
 /// What a budget's status shows of a pod.
 fn shown(pod: &Glimpse) -> (bool, bool, Option<&str>, &BTreeMap<String, String>) {
-    (pod.is_ready(), pod.is_deleting(), pod.controller(), &pod.metadata.labels)
+    (
+        pod.is_ready(),
+        pod.is_deleting(),
+        pod.controller(),
+        &pod.metadata.labels,
+    )
 }
 
 fn see_pod(hand: &Hand, line: &LogEntry, wishes: &mut Wishes) {
@@ -58,7 +63,11 @@ fn see_pod(hand: &Hand, line: &LogEntry, wishes: &mut Wishes) {
         let Some(selector) = selector(&budget) else {
             continue;
         };
-        if [&old, &new].into_iter().flatten().any(|pod| selector.matches(&pod.metadata.labels)) {
+        if [&old, &new]
+            .into_iter()
+            .flatten()
+            .any(|pod| selector.matches(&pod.metadata.labels))
+        {
             wishes.sync(format!("{BUDGET}{}", place(&budget.metadata)));
         }
     }
@@ -104,7 +113,11 @@ async fn sync_budget(hand: &Hand, namespace: &str, name: &str) -> Result<Next, F
     };
     let mut pods = hand.mirror.pods.list(Some(namespace));
     let selector = selector(&budget);
-    pods.retain(|pod| selector.as_ref().is_some_and(|selector| pods::selects(selector, &pod.metadata)));
+    pods.retain(|pod| {
+        selector
+            .as_ref()
+            .is_some_and(|selector| pods::selects(selector, &pod.metadata))
+    });
     if pods.is_empty() {
         tell(hand, &budget, "Normal", "NoPods", "No matching pods found".to_owned()).await;
     }

@@ -62,7 +62,10 @@ fn see_node(hand: &Hand, node: &str, wishes: &mut Wishes) {
             continue;
         };
         let pods = hand.mirror.pods.list(service.metadata.namespace.as_deref());
-        if pods.iter().any(|pod| members::node_of(pod) == node && members::selects(selector, pod)) {
+        if pods
+            .iter()
+            .any(|pod| members::node_of(pod) == node && members::selects(selector, pod))
+        {
             later(hand, place(&service.metadata), wishes);
         }
     }

@@ -26,6 +26,7 @@ use super::hand::{changed, name_of, reference, uid_of};
 use super::recorder::Happening;
 use super::{Census, Control, Hand, Next, Wishes, pods};
 use crate::fault::Fault;
+use crate::registry::object;
 use crate::store::{Entry, Kind, LogEntry};
 
 const COMPONENT: &str = "node-controller";
@@ -135,7 +136,7 @@ impl Nodes {
 
     /// Whether there is any node that is ready decides about all of them.
     fn all_if(&self, was_any_ready: bool, wishes: &mut Wishes) {
-        if was_any_ready != !self.ready.is_empty() {
+        if was_any_ready == self.ready.is_empty() {
             for name in self.seen.keys() {
                 wishes.sync(format!("{NODE}{name}"));
             }
@@ -184,10 +185,12 @@ impl Control for Nodes {
     fn see(&mut self, hand: &Hand, line: &LogEntry, _: &Census, wishes: &mut Wishes) {
         match (line.key.group(), line.key.resource()) {
             ("", "nodes") => self.see_node(hand, line, wishes),
-            ("coordination.k8s.io", "leases") if line.key.namespace() == Some(LEASES) => {
-                if self.seen.contains_key(line.key.name()) && line.entry().is_some() {
-                    Self::hear(hand, line.key.name(), wishes);
-                }
+            ("coordination.k8s.io", "leases")
+                if line.key.namespace() == Some(LEASES)
+                    && line.kind != Kind::Delete
+                    && self.seen.contains_key(line.key.name()) =>
+            {
+                Self::hear(hand, line.key.name(), wishes);
             }
             ("", "pods") => {
                 let key = glimpse::place(&line.key);
@@ -265,10 +268,11 @@ impl Nodes {
         if wanted.is_some() || !labels.is_empty() {
             let mut change = json!({"metadata": {"resourceVersion": node.metadata.resource_version}});
             if let Some(wanted) = wanted {
-                change["spec"] = json!({"taints": if wanted.is_empty() { None } else { Some(wanted) }});
+                let taints = if wanted.is_empty() { None } else { Some(wanted) };
+                object::set_at(&mut change, "spec.taints", json!(taints));
             }
             if !labels.is_empty() {
-                change["metadata"]["labels"] = json!(labels);
+                object::set_at(&mut change, "metadata.labels", json!(labels));
             }
             changed(hand.patch(&hand.target_of::<Node>(None, name)?, "", change).await)?;
         }
