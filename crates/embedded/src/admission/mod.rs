@@ -61,6 +61,8 @@ pub(crate) struct Review<'a> {
     pub(crate) target: &'a Target,
     /// The object's name; on create it may have been generated.
     pub(crate) name: &'a str,
+    /// What its name is generated from: refusals before the reference has named it call it so. Empty when it was named.
+    pub(crate) base: &'a str,
     /// What is there now; `None` on create.
     pub(crate) old: Option<&'a Value>,
     pub(crate) ask: &'a Ask,
@@ -73,6 +75,7 @@ impl<'a> Review<'a> {
             operation: Operation::Create,
             target,
             name: &target.name,
+            base: "",
             old: None,
             ask,
         }

@@ -23,7 +23,8 @@ impl Review<'_> {
     }
 
     pub(super) fn forbidden(&self, why: &str) -> Fault {
-        Fault::forbidden(&self.target.plural(), self.name, why)
+        let name = if self.base.is_empty() { self.name } else { self.base };
+        Fault::forbidden(&self.target.plural(), name, why)
     }
 
     /// The namespace, empty for kinds without one.

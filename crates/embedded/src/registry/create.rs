@@ -80,7 +80,8 @@ impl Registry {
             if asked_name.is_empty() {
                 object::meta_mut(&mut admitted).insert("name".to_owned(), self.generated(base).into());
             }
-            let moved = self.admit_and_store(target, ask, &mut admitted, warnings).await;
+            let base = if asked_name.is_empty() { base } else { "" };
+            let moved = self.admit_and_store(target, ask, &mut admitted, warnings, base).await;
             let name = object::name(&admitted).to_owned();
             match (moved, again) {
                 (Ok(stored), _) => {
@@ -111,19 +112,22 @@ impl Registry {
         }
     }
 
-    /// A named object through admission and rules into the store; what was stored, unless this is a dry run.
+    /// A named object through admission and rules into the store; what was stored, unless this is a dry run. `base`: what
+    /// its name was generated from, if it was.
     async fn admit_and_store(
         &self,
         target: &Target,
         ask: &Ask,
         object: &mut Value,
         warnings: &mut Vec<String>,
+        base: &str,
     ) -> Result<Option<(store::Value, Revision)>, Refused> {
         let name = object::name(object).to_owned();
         let review = Review {
             operation: Operation::Create,
             target,
             name: &name,
+            base,
             old: None,
             ask,
         };
@@ -136,7 +140,11 @@ impl Registry {
         if !target.name.is_empty() && name != target.name {
             return Err(Refused::Fault(super::update::name_mismatch(&name, &target.name)));
         }
-        let review = Review { name: &name, ..review };
+        let review = Review {
+            name: &name,
+            base: "",
+            ..review
+        };
         Self::prepare_create(target, object);
         let checked = self.check_create(target, object, &name, warnings);
         checked.map_err(Refused::Fault)?;

@@ -65,6 +65,7 @@ impl Registry {
             operation: Operation::Delete,
             target,
             name: &target.name,
+            base: "",
             old: Some(&old),
             ask,
         };

@@ -251,6 +251,7 @@ impl Registry {
             operation: Operation::Update,
             target,
             name: &target.name,
+            base: "",
             old: Some(old),
             ask,
         };

@@ -44,10 +44,10 @@ fn c5_a_pod_has_its_claims_before_it_comes_and_mounts_them() {
     assert_eq!(
         stage.news(),
         [
-            "Normal SuccessfulCreate: create Claim data-db-0 Pod db-0 in StatefulSet db success",
-            "Normal SuccessfulCreate: create Pod db-0 in StatefulSet db successful",
-            "Normal SuccessfulCreate: create Claim data-db-1 Pod db-1 in StatefulSet db success",
-            "Normal SuccessfulCreate: create Pod db-1 in StatefulSet db successful",
+            "Normal SuccessfulCreate: Create Claim data-db-0 Pod db-0 in StatefulSet db success",
+            "Normal SuccessfulCreate: Create Pod db-0 in StatefulSet db successful",
+            "Normal SuccessfulCreate: Create Claim data-db-1 Pod db-1 in StatefulSet db success",
+            "Normal SuccessfulCreate: Create Pod db-1 in StatefulSet db successful",
         ]
     );
     let claim = stage.get(CLAIMS, "data-db-1");

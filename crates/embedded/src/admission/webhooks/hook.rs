@@ -306,6 +306,7 @@ mod tests {
                 operation: Operation::Create,
                 target: &target,
                 name: "m",
+                base: "",
                 old: None,
                 ask: &ask,
             };

@@ -249,7 +249,7 @@ async fn take(hand: &Hand, set: &StatefulSet, step: Step) -> Result<bool, Fault>
                 // Somebody else's pod of that name, or one that was seen too late.
                 Err(fault) if fault.reason == "AlreadyExists" => Err(fault),
                 made => {
-                    tell_of_pod(hand, set, "create", &pod_name, made.as_ref().err()).await;
+                    tell_of_pod(hand, set, "Create", &pod_name, made.as_ref().err()).await;
                     made?;
                     own(hand, set, &lacking).await?;
                     Ok(true)
@@ -270,7 +270,7 @@ async fn take(hand: &Hand, set: &StatefulSet, step: Step) -> Result<bool, Fault>
                 hand.put(namespace, &pod_name, "", &*pod).await.map(|_| ())
             }
             .await;
-            tell_of_pod(hand, set, "update", &pod_name, mended.as_ref().err()).await;
+            tell_of_pod(hand, set, "Update", &pod_name, mended.as_ref().err()).await;
             mended?;
             Ok(false)
         }
@@ -283,7 +283,7 @@ async fn take(hand: &Hand, set: &StatefulSet, step: Step) -> Result<bool, Fault>
             let target = hand.target_of::<Pod>(pod.metadata.namespace.as_deref(), pod_name)?;
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             let deleted = hand.remove(&target, uid, None).await;
-            tell_of_pod(hand, set, "delete", pod_name, deleted.as_ref().err()).await;
+            tell_of_pod(hand, set, "Delete", pod_name, deleted.as_ref().err()).await;
             deleted?;
             Ok(true)
         }
@@ -298,13 +298,13 @@ async fn fill(hand: &Hand, set: &StatefulSet, pod: &str, lacking: &Lacking) -> R
         let made = hand.make(set.metadata.namespace.as_deref(), claim).await;
         match made {
             Ok(_) => {
-                let message = format!("create Claim {claim_name} Pod {pod} in StatefulSet {set_name} success");
+                let message = format!("Create Claim {claim_name} Pod {pod} in StatefulSet {set_name} success");
                 tell(hand, set, "Normal", "SuccessfulCreate", message).await;
             }
             Err(mut fault) => {
                 if fault.reason != "AlreadyExists" {
                     let message = format!(
-                        "create Claim {claim_name} for Pod {pod} in StatefulSet {set_name} failed error: {}",
+                        "Create Claim {claim_name} for Pod {pod} in StatefulSet {set_name} failed error: {}",
                         fault.message
                     );
                     tell(hand, set, "Warning", "FailedCreate", message).await;
@@ -340,22 +340,17 @@ async fn own(hand: &Hand, set: &StatefulSet, lacking: &Lacking) -> Result<(), Fa
 
 async fn tell_of_pod(hand: &Hand, set: &StatefulSet, verb: &str, pod: &str, fault: Option<&Fault>) {
     let set_name = name(&set.metadata);
-    let word = match verb {
-        "create" => "Create",
-        "update" => "Update",
-        _ => "Delete",
-    };
     match fault {
         None => {
             let message = format!("{verb} Pod {pod} in StatefulSet {set_name} successful");
-            tell(hand, set, "Normal", &format!("Successful{word}"), message).await;
+            tell(hand, set, "Normal", &format!("Successful{verb}"), message).await;
         }
         Some(fault) => {
             let message = format!(
                 "{verb} Pod {pod} in StatefulSet {set_name} failed error: {}",
                 fault.message
             );
-            tell(hand, set, "Warning", &format!("Failed{word}"), message).await;
+            tell(hand, set, "Warning", &format!("Failed{verb}"), message).await;
         }
     }
 }
