@@ -118,6 +118,15 @@ pub(crate) fn claims(pod: &Pod) -> Vec<(String, bool)> {
         .collect()
 }
 
+fn volumes_of(pod: &Pod, spec: &PodSpec, mirror: &Mirror) -> Volumes {
+    let mut volumes = Volumes::of(pod, mirror);
+    if volumes.trouble.is_none() && spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+        let why = "the pod asks for devices by spec.resourceClaims, and this cluster has none: remove it";
+        volumes.trouble = Some(why.to_owned());
+    }
+    volumes
+}
+
 /// A pod that wants a node.
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -157,7 +166,7 @@ impl Wanted {
             spread,
             spread_liked,
             spread_is_own,
-            volumes: Volumes::of(pod, mirror),
+            volumes: volumes_of(pod, spec, mirror),
             never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
         }
     }

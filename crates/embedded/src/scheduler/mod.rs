@@ -47,7 +47,7 @@ use pack::{Member, Order, pack};
 use place::{Unfit, place};
 use queue::{Queue, Ticket};
 use snapshot::Snapshot;
-use tell::{Reason, Teller, unschedulable};
+use tell::{Reason, event, unschedulable};
 use volumes::{Preparation, SELECTED_NODE};
 
 /// Pods that name no other are placed by it, one by one, as in the reference.
@@ -59,14 +59,12 @@ const MANAGER: &str = "kube-scheduler";
 pub(crate) struct Scheduler {
     snapshot: Snapshot,
     queue: Queue,
-    teller: Teller,
 }
 
 impl Control for Scheduler {
     fn begin(&mut self, hand: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
         self.snapshot = Snapshot::default();
         self.queue = Queue::default();
-        self.teller.forget();
         for entry in state {
             self.queue.put(hand, entry, &mut self.snapshot, wishes);
         }
@@ -141,7 +139,7 @@ impl Scheduler {
             Err(why) => {
                 wishes.rest(key);
                 let message = why.to_string();
-                self.teller.event(hand, &pod, Reason::FailedScheduling, &message).await;
+                event(hand, &pod, Reason::FailedScheduling, &message).await;
                 unschedulable(hand, &pod, &message).await
             }
         }
@@ -257,7 +255,7 @@ impl Scheduler {
             wishes.rest(key);
             let message = self.why_not(name, &order);
             for pod in &pods {
-                self.teller.event(hand, pod, Reason::Unschedulable, &message).await;
+                event(hand, pod, Reason::Unschedulable, &message).await;
                 unschedulable(hand, pod, &message).await?;
             }
             return Ok(());
@@ -332,7 +330,7 @@ impl Scheduler {
         for (pod, node) in pods {
             let name = PodName::of(pod);
             let note = format!("Successfully assigned {}/{} to {node}", name.namespace, name.name);
-            self.teller.event(hand, pod, Reason::Scheduled, &note).await;
+            event(hand, pod, Reason::Scheduled, &note).await;
             wishes.no_more(self.queue.key(&name).unwrap_or_default());
         }
         Ok(())

@@ -64,6 +64,18 @@ fn e1_one_seed_gives_one_history_of_pods_and_events() {
 }
 
 #[test]
+fn e1_a_snapshot_that_is_gone_back_to_gives_the_same_again() {
+    let mut world = begin(3);
+    script(&mut world);
+    let snapshot = world.manual.snapshot();
+    goes_on(&mut world);
+    let first = everything(&world);
+    world.manual.restore(&snapshot).unwrap();
+    goes_on(&mut world);
+    assert_eq!(everything(&world), first);
+}
+
+#[test]
 fn e3_controllers_that_are_killed_between_syncs_come_to_the_same_places() {
     let mut world = begin(1);
     script(&mut world);

@@ -411,11 +411,11 @@ fn play(seed: u64) -> (usize, usize) {
 #[test]
 fn k2_no_part_of_a_gang_is_ever_bound_and_a_gang_that_fits_alone_is_bound_in_the_end() {
     let (mut kills, mut batches) = (0, 0);
-    for seed in 0..24 {
+    for seed in 0..16 {
         let (killed, bound) = play(seed);
         kills += killed;
         batches += bound;
     }
-    assert!(kills > 80, "{kills} kills: were they between writes?");
-    assert!(batches > 8, "{batches} gangs bound at once: was anything tried?");
+    assert!(kills > 50, "{kills} kills: were they between writes?");
+    assert!(batches > 5, "{batches} gangs bound at once: was anything tried?");
 }
