@@ -143,11 +143,15 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     }
     if options.wants(Part::Beside) {
         say("creates beside the real kube-apiserver");
-        rows.extend(with_plane(options, Controllers::Killed, &mut servers, |plane| http::beside(options, plane))?);
+        rows.extend(with_plane(options, Controllers::Killed, &mut servers, |plane| {
+            http::beside(options, plane)
+        })?);
     }
     if options.wants(Part::Rollout) {
         say("a Deployment of 1,000 pods beside the real control plane");
-        rows.extend(with_plane(options, Controllers::Run, &mut servers, |plane| pods::beside(options, plane))?);
+        rows.extend(with_plane(options, Controllers::Run, &mut servers, |plane| {
+            pods::beside(options, plane)
+        })?);
     }
     let mut setting = machine::setting(None, load);
     setting.insert("servers", servers);

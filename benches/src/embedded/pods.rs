@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 use usher_embedded::{Cluster, ListenOptions, NodeEntry, Options as ClusterOptions, ProcessOptions, Storage};
@@ -42,14 +44,26 @@ pub(super) fn beside(options: &Options, plane: &Plane) -> Result<Vec<Row>> {
     }
     let seconds = |runs: &[Rollout]| runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
     let writes = |runs: &[Rollout]| runs.iter().map(|run| run.writes_per_pod).collect::<Vec<_>>();
-    let ratios = seconds(&theirs).iter().zip(seconds(&ours)).map(|(theirs, ours)| theirs / ours).collect();
+    let ratios = seconds(&theirs)
+        .iter()
+        .zip(seconds(&ours))
+        .map(|(theirs, ours)| theirs / ours)
+        .collect();
     Ok(vec![
-        Row::new(format!("{PODS} pods of a Deployment to Ready, embedded"), "s", seconds(&ours))
-            .best_at_most(5.0)
-            .note("hollow nodes, in memory"),
+        Row::new(
+            format!("{PODS} pods of a Deployment to Ready, embedded"),
+            "s",
+            seconds(&ours),
+        )
+        .best_at_most(5.0)
+        .note("hollow nodes, in memory"),
         Row::new("writes per pod, embedded", "", writes(&ours)).at_most(5.0),
-        Row::new(format!("{PODS} pods of a Deployment to Ready, real"), "s", seconds(&theirs))
-            .note("kube-controller-manager (300 requests per second), kube-scheduler; this program plays the kubelets"),
+        Row::new(
+            format!("{PODS} pods of a Deployment to Ready, real"),
+            "s",
+            seconds(&theirs),
+        )
+        .note("kube-controller-manager (300 requests per second), kube-scheduler; this program plays the kubelets"),
         Row::new("writes per pod, real", "", writes(&theirs)),
         Row::new("real / embedded", "x", ratios),
     ])
@@ -80,7 +94,11 @@ async fn real(kubeconfig: &Path) -> Result<Rollout> {
 }
 
 fn of(group: &str, kind: &str, plural: &str) -> ApiResource {
-    let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+    let api_version = if group.is_empty() {
+        "v1".to_owned()
+    } else {
+        format!("{group}/v1")
+    };
     ApiResource {
         group: group.to_owned(),
         version: "v1".to_owned(),
@@ -105,7 +123,11 @@ fn object(value: Value) -> Result<DynamicObject> {
 async fn revision(client: &kube::Client) -> Result<f64> {
     let listed = pods(client).list(&ListParams::default().limit(1)).await;
     let listed = listed.map_err(|why| Error::api("list pods", why))?;
-    Ok(listed.metadata.resource_version.and_then(|text| text.parse().ok()).unwrap_or(0.0))
+    Ok(listed
+        .metadata
+        .resource_version
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0.0))
 }
 
 async fn roll_out(client: &kube::Client) -> Result<Rollout> {
@@ -122,7 +144,10 @@ async fn roll_out(client: &kube::Client) -> Result<Rollout> {
     let made = api.create(&PostParams::default(), &deployment).await;
     made.map_err(|why| Error::api("create the Deployment", why))?;
     until(&format!("{PODS} pods to be Ready"), async || {
-        let live = api.get("bench").await.map_err(|why| Error::api("read the Deployment", why))?;
+        let live = api
+            .get("bench")
+            .await
+            .map_err(|why| Error::api("read the Deployment", why))?;
         Ok(live.data.pointer("/status/readyReplicas").and_then(Value::as_i64) == Some(PODS))
     })
     .await?;
@@ -166,7 +191,9 @@ async fn make_nodes(kubeconfig: &Path) -> Result<()> {
         let room = json!({"cpu": "64", "memory": "256Gi", "pods": "110"});
         let status = json!({"status": {"capacity": room, "allocatable": room,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "hollow"}]}});
-        let told = nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
+        let told = nodes
+            .patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
+            .await;
         told.map_err(|why| Error::api("write a node's status", why))?;
     }
     Ok(())
@@ -192,7 +219,9 @@ async fn play_kubelets(client: kube::Client) -> Result<()> {
                 }
                 let name = pod.metadata.name.unwrap_or_default();
                 // A pod that went meanwhile is no matter.
-                let _ = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(running())).await;
+                let _ = api
+                    .patch_status(&name, &PatchParams::default(), &Patch::Merge(running()))
+                    .await;
                 Ok(())
             }
         })
@@ -225,7 +254,8 @@ pub(super) fn processes(options: &Options, program: &Path) -> Result<Vec<Row>> {
 
 async fn measure(options: &Options, program: &Path, folder: &Path) -> Result<(Vec<f64>, Vec<f64>)> {
     let images: PathBuf = folder.join("images.yaml");
-    std::fs::write(&images, "images:\n- match: \"busybox:*\"\n  bin: [/bin, /usr/bin]\n").map_err(Error::at("write", &images))?;
+    std::fs::write(&images, "images:\n- match: \"busybox:*\"\n  bin: [/bin, /usr/bin]\n")
+        .map_err(Error::at("write", &images))?;
     let cluster = Cluster::start(ClusterOptions {
         storage: Storage::Folder {
             path: folder.join("data"),
@@ -259,28 +289,39 @@ async fn measure(options: &Options, program: &Path, folder: &Path) -> Result<(Ve
 async fn start(client: &kube::Client, count: usize) -> Result<f64> {
     let api = pods(client);
     let sleep = |n: usize| {
-        object(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("sleep-{n}")},
+        object(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("sleep-{n}")},
             "spec": {"terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "main", "image": "busybox:1.36", "command": ["sleep", "100000"]}]}}))
+                "containers": [{"name": "main", "image": "busybox:1.36", "command": ["sleep", "100000"]}]}}),
+        )
     };
     let wanted = (0..count).map(sleep).collect::<Result<Vec<_>>>()?;
     let begun = Instant::now();
     futures::stream::iter(wanted)
         .map(|pod| {
             let api = api.clone();
-            async move { api.create(&PostParams::default(), &pod).await.map_err(|why| Error::api("create a pod", why)) }
+            async move {
+                api.create(&PostParams::default(), &pod)
+                    .await
+                    .map_err(|why| Error::api("create a pod", why))
+            }
         })
         .buffer_unordered(AT_ONCE)
         .try_for_each(|_| async { Ok(()) })
         .await?;
     until("the pods to run", async || {
-        let listed = api.list(&ListParams::default()).await.map_err(|why| Error::api("list pods", why))?;
+        let listed = api
+            .list(&ListParams::default())
+            .await
+            .map_err(|why| Error::api("list pods", why))?;
         let runs = |pod: &DynamicObject| pod.data.pointer("/status/phase").and_then(Value::as_str) == Some("Running");
         Ok(listed.items.iter().filter(|pod| runs(pod)).count() == count)
     })
     .await?;
     let seconds = begun.elapsed().as_secs_f64();
-    let gone = api.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
+    let gone = api
+        .delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await;
     gone.map_err(|why| Error::api("delete pods", why))?;
     until("the pods to go", async || {
         let left = api.list(&ListParams::default()).await;

@@ -102,7 +102,12 @@ pub(crate) async fn node(cluster: &ClusterArgs, args: &NodeArgs) -> Result<(), F
             None => output::print(&format!("node {} is {}\n", told.name, told.state)),
         };
     }
-    let nodes: Nodes = ask(&cluster, "list its nodes", http::Request::get("/usher/nodes").body(Vec::new())?).await?;
+    let nodes: Nodes = ask(
+        &cluster,
+        "list its nodes",
+        http::Request::get("/usher/nodes").body(Vec::new())?,
+    )
+    .await?;
     match args.output.data() {
         Some(format) => output::print(&output::render(format, &nodes)?),
         None => {

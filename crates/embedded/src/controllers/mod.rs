@@ -292,11 +292,15 @@ fn split(key: &str) -> (&str, &str) {
 
 /// Nothing can be made there any more, and nothing needs to be.
 fn is_namespace_terminating(fault: &Fault) -> bool {
-    let causes = fault.details.as_ref().and_then(|details| details.get("causes")?.as_array());
-    causes
-        .into_iter()
-        .flatten()
-        .any(|cause| cause.get("reason").is_some_and(|reason| reason == "NamespaceTerminating"))
+    let causes = fault
+        .details
+        .as_ref()
+        .and_then(|details| details.get("causes")?.as_array());
+    causes.into_iter().flatten().any(|cause| {
+        cause
+            .get("reason")
+            .is_some_and(|reason| reason == "NamespaceTerminating")
+    })
 }
 
 /// A number of things as statuses say it.

@@ -61,7 +61,11 @@ const EXAMPLES: [Example; 2] = [
 fn missing(object: &DynamicObject) -> Option<String> {
     let data = &object.data;
     let number = |path: &str| data.pointer(path).and_then(Value::as_i64);
-    let kind = object.types.as_ref().map(|types| types.kind.as_str()).unwrap_or_default();
+    let kind = object
+        .types
+        .as_ref()
+        .map(|types| types.kind.as_str())
+        .unwrap_or_default();
     if matches!(kind, "Deployment" | "StatefulSet") {
         let seen = number("/status/observedGeneration").unwrap_or_default();
         let wanted = number("/spec/replicas").unwrap_or(1);
@@ -100,7 +104,13 @@ fn objects(example: &Example) -> Result<Vec<Object>, Failed> {
 
 /// One document of an example; without a namespace of its own it goes into `default`.
 fn object(value: Value) -> Result<Object, Failed> {
-    let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |path: &str| {
+        value
+            .pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let types = TypeMeta {
         api_version: text("/apiVersion"),
         kind: text("/kind"),
@@ -141,7 +151,11 @@ impl Line {
             let api = cluster.api(&object.kind, object.namespace.as_deref());
             let live = cluster.ask(&format!("read {object}"), api.get(&object.name)).await?;
             let is_silent = tells(object) && live.data.pointer("/status/conditions").is_none();
-            let lack = if is_silent { Some("not looked at yet".to_owned()) } else { missing(&live) };
+            let lack = if is_silent {
+                Some("not looked at yet".to_owned())
+            } else {
+                missing(&live)
+            };
             if let Some(lack) = lack {
                 lacking.insert(object.to_string(), lack);
             }

@@ -166,12 +166,7 @@ async fn stop_pods(cluster: &Cluster) {
 }
 
 /// Everything that needs the store open.
-async fn serve(
-    cluster: &Cluster,
-    args: &Args,
-    has_pods: bool,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), Failed> {
+async fn serve(cluster: &Cluster, args: &Args, has_pods: bool, mut stop: watch::Receiver<bool>) -> Result<(), Failed> {
     if has_pods {
         args.nodes.provide_images(cluster.folder()?)?;
     }
@@ -321,7 +316,8 @@ fn stop_on_signals(
                 std::process::exit(130);
             }
             // The terminal may be gone.
-            let _ = output::print("Stopping: the operator first, then pods, then the API. Ctrl-C again stops at once.\n");
+            let _ =
+                output::print("Stopping: the operator first, then pods, then the API. Ctrl-C again stops at once.\n");
         }
     });
     Ok(stopped)

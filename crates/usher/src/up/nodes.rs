@@ -80,7 +80,9 @@ fn waits(text: &str) -> Result<(Duration, Duration), String> {
         .ok_or_else(|| format!("{text:?} names one time: write the first and the longest, as in 10s..300s"))?;
     let (first, longest) = (time(first)?, time(longest)?);
     if first > longest {
-        return Err(format!("{text:?}: the first wait is longer than the longest: swap the two"));
+        return Err(format!(
+            "{text:?}: the first wait is longer than the longest: swap the two"
+        ));
     }
     Ok((first, longest))
 }

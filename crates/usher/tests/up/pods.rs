@@ -20,7 +20,12 @@ fn flags<'a>(more: &[&'a str]) -> Vec<&'a str> {
 
 /// What kubectl says, whether or not it is content.
 fn said(up: &Up, words: &[&str]) -> String {
-    let output = Command::new("kubectl").arg("--kubeconfig").arg(up.kubeconfig()).args(words).output().unwrap();
+    let output = Command::new("kubectl")
+        .arg("--kubeconfig")
+        .arg(up.kubeconfig())
+        .args(words)
+        .output()
+        .unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -51,7 +56,9 @@ fn apply(up: &Up, manifest: &str) {
 }
 
 fn pod(name: &str, spec: &str) -> String {
-    format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{terminationGracePeriodSeconds: 1, {spec}}}\n")
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{terminationGracePeriodSeconds: 1, {spec}}}\n"
+    )
 }
 
 #[test]
@@ -77,7 +84,13 @@ fn e5_examples_become_ready_and_a_second_start_finds_everything_as_it_was() {
     let up = Up::ready(home.path(), &LISTEN);
     let before = containers(&up);
     assert_eq!(before.split_whitespace().count(), 3, "{before}");
-    up.kubectl(&["wait", "--for=condition=Ready", "subnetclaims,pods", "--all", "--timeout=60s"]);
+    up.kubectl(&[
+        "wait",
+        "--for=condition=Ready",
+        "subnetclaims,pods",
+        "--all",
+        "--timeout=60s",
+    ]);
     up.signal(Signal::SIGKILL);
     drop(up);
     run();
@@ -97,7 +110,9 @@ fn processes_below(home: &Path) -> Vec<String> {
         let line = fs::read(entry.path().join("cmdline")).ok()?;
         Some(String::from_utf8_lossy(&line).replace('\0', " "))
     });
-    lines.filter(|line| line.contains("pod-supervisor") && line.contains(home)).collect()
+    lines
+        .filter(|line| line.contains("pod-supervisor") && line.contains(home))
+        .collect()
 }
 
 #[test]
@@ -110,7 +125,13 @@ fn kubectl_rolls_out_undoes_pauses_reads_logs_and_runs_commands() {
     assert!(up.kubectl(&status).contains(done));
     up.kubectl(&["set", "image", "deployment/greeter", "greeter=busybox:1.37"]);
     assert!(up.kubectl(&status).contains(done));
-    let image = ["get", "deployment", "greeter", "-o", "jsonpath={.spec.template.spec.containers[0].image}"];
+    let image = [
+        "get",
+        "deployment",
+        "greeter",
+        "-o",
+        "jsonpath={.spec.template.spec.containers[0].image}",
+    ];
     assert_eq!(up.kubectl(&image), "busybox:1.37");
     let history = up.kubectl(&["rollout", "history", "deployment/greeter"]);
     assert!(history.contains("\n1 ") && history.contains("\n2 "), "{history}");
@@ -121,19 +142,41 @@ fn kubectl_rolls_out_undoes_pauses_reads_logs_and_runs_commands() {
     up.kubectl(&["rollout", "resume", "deployment/greeter"]);
     up.kubectl(&["rollout", "restart", "deployment/greeter"]);
     assert!(up.kubectl(&status).contains(done));
-    until(&up, &["get", "pods", "-l", "app=greeter", "--no-headers"], |told| told.lines().count() == 3);
+    until(&up, &["get", "pods", "-l", "app=greeter", "--no-headers"], |told| {
+        told.lines().count() == 3
+    });
 
-    let logs = until(&up, &["logs", "-l", "app=greeter", "--tail=1", "--timestamps"], |told| told.contains("hello from"));
+    let logs = until(
+        &up,
+        &["logs", "-l", "app=greeter", "--tail=1", "--timestamps"],
+        |told| told.contains("hello from"),
+    );
     assert_eq!(logs.lines().count(), 3, "{logs}");
     assert!(logs.lines().all(|line| line.starts_with("20")), "--timestamps: {logs}");
     assert_eq!(up.kubectl(&["logs", "deploy/greeter", "--since=1h"]).lines().count(), 1);
     let previous = said(&up, &["logs", "deploy/greeter", "-p"]);
-    assert!(previous.contains("previous terminated container \"greeter\" in pod"), "{previous}");
-    let told = said(&up, &["exec", "deploy/greeter", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert!(
+        previous.contains("previous terminated container \"greeter\" in pod"),
+        "{previous}"
+    );
+    let told = said(
+        &up,
+        &[
+            "exec",
+            "deploy/greeter",
+            "--",
+            "sh",
+            "-c",
+            "echo out; echo err >&2; exit 7",
+        ],
+    );
     assert!(told.contains("out\n") && told.contains("err\n"), "{told}");
     assert!(told.contains("command terminated with exit code 7"), "{told}");
     let top = said(&up, &["top", "pods"]);
-    assert!(top.contains("Metrics API not available") || top.contains("no metrics"), "{top}");
+    assert!(
+        top.contains("Metrics API not available") || top.contains("no metrics"),
+        "{top}"
+    );
     stop(up);
 }
 
@@ -149,17 +192,34 @@ fn c8_a_node_is_cordoned_drained_under_a_budget_and_tainted() {
     up.kubectl(&["rollout", "status", "deployment/greeter", "--timeout=60s"]);
     up.kubectl(&["cordon", "node-1"]);
     assert!(up.kubectl(&["get", "node", "node-1"]).contains("SchedulingDisabled"));
-    up.kubectl(&["drain", "node-1", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s"]);
+    up.kubectl(&[
+        "drain",
+        "node-1",
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        "--timeout=60s",
+    ]);
     let there = up.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}"]);
     assert!(!there.contains("node-1"), "{there}");
     up.kubectl(&["rollout", "status", "deployment/greeter", "--timeout=60s"]);
     // Nowhere to go: the budget stops the drain of the other node.
     let told = said(&up, &["drain", "node-2", "--delete-emptydir-data", "--timeout=3s"]);
-    assert!(told.contains("Cannot evict pod as it would violate the pod's disruption budget."), "{told}");
+    assert!(
+        told.contains("Cannot evict pod as it would violate the pod's disruption budget."),
+        "{told}"
+    );
     up.kubectl(&["uncordon", "node-1", "node-2"]);
     up.kubectl(&["taint", "node", "node-1", "kept=free:NoSchedule"]);
-    apply(&up, &pod("elsewhere", "nodeSelector: {kubernetes.io/hostname: node-1}, containers: [{name: a, image: 'busybox:1', command: [sleep, '1000']}]"));
-    let told = until(&up, &["describe", "pod", "elsewhere"], |told| told.contains("FailedScheduling"));
+    apply(
+        &up,
+        &pod(
+            "elsewhere",
+            "nodeSelector: {kubernetes.io/hostname: node-1}, containers: [{name: a, image: 'busybox:1', command: [sleep, '1000']}]",
+        ),
+    );
+    let told = until(&up, &["describe", "pod", "elsewhere"], |told| {
+        told.contains("FailedScheduling")
+    });
     assert!(told.contains("untolerated taint"), "{told}");
     stop(up);
 }
@@ -169,16 +229,50 @@ fn bad_pods_say_what_is_wrong_and_disturb_nobody() {
     let home = tempfile::tempdir().unwrap();
     let up = Up::ready(home.path(), &flags(&["--memory"]));
     let sleep = "command: [sleep, '1000']";
-    apply(&up, &pod("good", &format!("containers: [{{name: a, image: 'busybox:1', {sleep}}}]")));
-    apply(&up, &pod("unknown-image", &format!("containers: [{{name: a, image: 'nowhere/at-all:9', {sleep}}}]")));
-    apply(&up, &pod("too-much", &format!("containers: [{{name: a, image: 'busybox:1', {sleep}, resources: {{requests: {{cpu: '1000'}}}}}}]")));
-    apply(&up, &pod("privileged", &format!("containers: [{{name: a, image: 'busybox:1', {sleep}, securityContext: {{privileged: true}}}}]")));
     apply(
         &up,
-        &pod("outside", &format!("volumes: [{{name: v, hostPath: {{path: /etc}}}}], containers: [{{name: a, image: 'busybox:1', {sleep}, volumeMounts: [{{name: v, mountPath: /v}}]}}]")),
+        &pod(
+            "good",
+            &format!("containers: [{{name: a, image: 'busybox:1', {sleep}}}]"),
+        ),
+    );
+    apply(
+        &up,
+        &pod(
+            "unknown-image",
+            &format!("containers: [{{name: a, image: 'nowhere/at-all:9', {sleep}}}]"),
+        ),
+    );
+    apply(
+        &up,
+        &pod(
+            "too-much",
+            &format!(
+                "containers: [{{name: a, image: 'busybox:1', {sleep}, resources: {{requests: {{cpu: '1000'}}}}}}]"
+            ),
+        ),
+    );
+    apply(
+        &up,
+        &pod(
+            "privileged",
+            &format!("containers: [{{name: a, image: 'busybox:1', {sleep}, securityContext: {{privileged: true}}}}]"),
+        ),
+    );
+    apply(
+        &up,
+        &pod(
+            "outside",
+            &format!(
+                "volumes: [{{name: v, hostPath: {{path: /etc}}}}], containers: [{{name: a, image: 'busybox:1', {sleep}, volumeMounts: [{{name: v, mountPath: /v}}]}}]"
+            ),
+        ),
     );
     for (name, words) in [
-        ("unknown-image", "Container image \"nowhere/at-all:9\" is not in the image table"),
+        (
+            "unknown-image",
+            "Container image \"nowhere/at-all:9\" is not in the image table",
+        ),
         ("too-much", "0/1 nodes are available: 1 Insufficient cpu."),
         ("privileged", "privileged"),
         ("outside", "--host-path"),
@@ -197,7 +291,10 @@ fn c9_a_killed_node_is_found_out_and_its_pods_move_on() {
     let up = Up::ready(home.path(), &flags(&["--memory", "--nodes", "2", "--node-grace", "2s"]));
     apply(
         &up,
-        &pod("moving", "nodeName: node-1, tolerations: [{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 0}, {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 0}], containers: [{name: a, image: 'busybox:1', command: [sleep, '1000']}]"),
+        &pod(
+            "moving",
+            "nodeName: node-1, tolerations: [{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 0}, {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 0}], containers: [{name: a, image: 'busybox:1', command: [sleep, '1000']}]",
+        ),
     );
     up.kubectl(&["wait", "--for=condition=Ready", "pod/moving", "--timeout=60s"]);
     let usher = |words: &[&str]| {
@@ -209,7 +306,11 @@ fn c9_a_killed_node_is_found_out_and_its_pods_move_on() {
     };
     usher(&["node", "node-1", "kill"]);
     until(&up, &["get", "node", "node-1"], |told| told.contains("NotReady"));
-    let told = until(&up, &["get", "pod", "moving", "-o", "jsonpath={.metadata.deletionTimestamp}"], |told| !told.is_empty());
+    let told = until(
+        &up,
+        &["get", "pod", "moving", "-o", "jsonpath={.metadata.deletionTimestamp}"],
+        |told| !told.is_empty(),
+    );
     assert!(told.starts_with("20"), "evicted: {told}");
     usher(&["node", "node-1", "start"]);
     until(&up, &["get", "node", "node-1"], |told| told.contains(" Ready"));
@@ -224,7 +325,11 @@ fn a_table_that_cannot_be_read_and_a_node_file_with_a_mistake_are_said_with_file
     let home = tempfile::tempdir().unwrap();
     for (flag, text, words) in [
         ("--images", "images:\n- match: 7\n", "match"),
-        ("--images", "images:\n- {match: 'a', bin: [/bin], colour: red}\n", "colour"),
+        (
+            "--images",
+            "images:\n- {match: 'a', bin: [/bin], colour: red}\n",
+            "colour",
+        ),
         ("--nodes", "nodes:\n- {name: 'Not A Name'}\n", "name"),
     ] {
         let file = home.path().join("file.yaml");

@@ -112,7 +112,12 @@ impl Pods {
             }
         }
         // A delete that was never answered may not have come.
-        let spared: Vec<String> = self.doomed.iter().filter(|name| there.contains_key(*name)).cloned().collect();
+        let spared: Vec<String> = self
+            .doomed
+            .iter()
+            .filter(|name| there.contains_key(*name))
+            .cloned()
+            .collect();
         self.doomed.clear();
         self.wished.extend(spared);
         let mut found = BTreeMap::new();
@@ -151,7 +156,9 @@ impl Pods {
             let _ = pods.create(&PostParams::default(), &self.pod(&name)).await;
         }
         if chance.between(0, 2) == 0 || self.running.len() >= MOST {
-            let Some(name) = self.running.keys().next().cloned() else { return };
+            let Some(name) = self.running.keys().next().cloned() else {
+                return;
+            };
             self.running.remove(&name);
             self.doomed.insert(name.clone());
             let _ = pods.delete(&name, &DeleteParams::default()).await;
@@ -160,7 +167,9 @@ impl Pods {
 
     /// Deletes them all, and waits until the API and the machine have nothing of them any more.
     pub async fn end(&mut self, pods: &Api<Pod>) {
-        pods.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+        pods.delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await
+            .unwrap();
         let begun = Instant::now();
         loop {
             let left = pods.list(&ListParams::default()).await.unwrap().items.len();
@@ -168,7 +177,10 @@ impl Pods {
             if left == 0 && strays.is_empty() {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "{left} pods are left, and the processes {strays:?}");
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{left} pods are left, and the processes {strays:?}"
+            );
             until_next_look().await;
         }
     }

@@ -217,7 +217,8 @@ impl Machine {
                     (probed.isolation, probed.why)
                 }
             });
-            let paths = |why: tokio::task::JoinError| (Isolation::Paths, format!("paths: the trial of others failed: {why}"));
+            let paths =
+                |why: tokio::task::JoinError| (Isolation::Paths, format!("paths: the trial of others failed: {why}"));
             let found = found.await.unwrap_or_else(paths);
             tracing::info!(why = found.1, "isolation of pods");
             found
