@@ -344,6 +344,7 @@ mod tests {
             openapi: openapi::Documents::new(kinds::definition),
             audit: None,
             doors: crate::node::door::AllDoors::default(),
+            machine: std::sync::OnceLock::new(),
             controllers_failed: std::sync::OnceLock::new(),
         });
         let ask = |method: &'static str, path: &'static str, body: &'static str| {

@@ -98,6 +98,7 @@ async fn o10_a_patch_of_scale_that_names_no_revision_builds_upon_what_is_on_its_
         openapi: crate::api::openapi::Documents::new(crate::kinds::definition),
         audit: None,
         doors: crate::node::door::AllDoors::default(),
+        machine: Default::default(),
         controllers_failed: Default::default(),
     });
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}});
