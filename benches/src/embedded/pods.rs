@@ -231,9 +231,10 @@ async fn play_kubelets(client: kube::Client) -> Result<()> {
 fn running() -> Value {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
+    let conditions = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"].map(condition);
     json!({"status": {
         "phase": "Running", "startTime": now, "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
-        "conditions": ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"].map(condition),
+        "conditions": conditions,
         "containerStatuses": [{"name": "main", "image": "busybox:1.36", "imageID": "", "ready": true, "started": true,
             "restartCount": 0, "state": {"running": {"startedAt": now}}}],
     }})

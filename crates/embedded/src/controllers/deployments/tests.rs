@@ -66,11 +66,22 @@ fn scaled(plan: &Plan) -> Vec<(String, i32, i32)> {
         .collect()
 }
 
+/// Of a set.
+type Numbers = (i32, i32, i32);
+
+/// What it is called, its numbers, and those of its sets before and after.
+type Row = (
+    &'static str,
+    (i32, i32, i32),
+    Numbers,
+    Option<Numbers>,
+    &'static [(&'static str, i32, i32)],
+);
+
 #[test]
 fn c4_each_step_scales_what_the_limits_allow() {
-    type Numbers = (i32, i32, i32);
     // Replicas, surge, unavailable; the old set, the new one if it is there; what is scaled.
-    let rows: &[(&str, (i32, i32, i32), Numbers, Option<Numbers>, &[(&str, i32, i32)])] = &[
+    let rows: &[Row] = &[
         (
             "a new set within the surge",
             (3, 1, 0),
