@@ -189,7 +189,7 @@ impl Normaliser {
                 let shown = match key {
                     "resourceVersion" if is_number(text) && text != "0" => self.ordinal("rv", text),
                     "continue" if !text.is_empty() => "<continue>".to_owned(),
-                    "pod-template-hash" => self.ordinal("hash", text),
+                    "pod-template-hash" | "controller.kubernetes.io/hash" => self.ordinal("hash", text),
                     "containerID" if is_checksum(text) => self.ordinal("container", text),
                     "imageID" if is_checksum(text) => "<image-id>".to_owned(),
                     // As it is called in full.
