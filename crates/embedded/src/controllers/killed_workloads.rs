@@ -58,12 +58,20 @@ fn changed() -> Manual {
     for path in ["deployments/web", "statefulsets/db"] {
         ask(&manual, "PATCH", &format!("{APPS}/{path}"), &change);
     }
-    ask(&manual, "PATCH", &format!("{APPS}/replicasets/alone"), &json!({"spec": {"replicas": 1}}));
+    ask(
+        &manual,
+        "PATCH",
+        &format!("{APPS}/replicasets/alone"),
+        &json!({"spec": {"replicas": 1}}),
+    );
     manual
 }
 
 fn items(manual: &Manual, path: &str) -> Vec<Value> {
-    ask(manual, "GET", path, &Value::Null)["items"].as_array().unwrap().clone()
+    ask(manual, "GET", path, &Value::Null)["items"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 /// What there is, but for the names that chance gave and the condition that says how a new set was noticed.
@@ -86,10 +94,7 @@ fn summary(manual: &Manual) -> Vec<String> {
             let owner = &object["metadata"]["ownerReferences"][0];
             lines.push(format!(
                 "{kind} of {} {} {} {}",
-                owner["kind"],
-                owner["name"],
-                object["metadata"]["labels"],
-                object["metadata"]["deletionTimestamp"]
+                owner["kind"], owner["name"], object["metadata"]["labels"], object["metadata"]["deletionTimestamp"]
             ));
         }
     }

@@ -23,6 +23,8 @@ pub(crate) mod driver;
 mod events;
 mod garbage;
 mod hand;
+#[cfg(test)]
+mod killed_workloads;
 mod mirror;
 mod namespaces;
 mod ownership;
@@ -32,8 +34,6 @@ mod replica_sets;
 mod revisions;
 mod stateful_sets;
 mod templates;
-#[cfg(test)]
-mod killed_workloads;
 #[cfg(test)]
 mod tests;
 
@@ -210,11 +210,15 @@ fn split(key: &str) -> (&str, &str) {
 
 /// Nothing can be made there any more, and nothing needs to be.
 fn is_namespace_terminating(fault: &Fault) -> bool {
-    let causes = fault.details.as_ref().and_then(|details| details.get("causes")?.as_array());
-    causes
-        .into_iter()
-        .flatten()
-        .any(|cause| cause.get("reason").is_some_and(|reason| reason == "NamespaceTerminating"))
+    let causes = fault
+        .details
+        .as_ref()
+        .and_then(|details| details.get("causes")?.as_array());
+    causes.into_iter().flatten().any(|cause| {
+        cause
+            .get("reason")
+            .is_some_and(|reason| reason == "NamespaceTerminating")
+    })
 }
 
 /// A number of things as statuses say it.

@@ -197,12 +197,15 @@ mod tests {
                 "metadata": {"name": "web", "uid": "1"}}))
             .unwrap();
             if deleting {
-                set.metadata.deletion_timestamp = meta(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})).deletion_timestamp;
+                set.metadata.deletion_timestamp =
+                    meta(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})).deletion_timestamp;
             }
             Controller::new(&set, LabelSelector::parse("app=web").unwrap())
         };
-        let owner = |uid: &str, controller: bool| json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web",
-            "uid": uid, "controller": controller}]);
+        let owner = |uid: &str, controller: bool| {
+            json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web",
+            "uid": uid, "controller": controller}])
+        };
         let (web, other) = (json!({"app": "web"}), json!({"app": "other"}));
         for (labels, owners, gone, wanted, wanted_when_deleting) in [
             (&web, owner("1", true), false, Claim::Ours, Claim::Ours),
@@ -220,7 +223,11 @@ mod tests {
             }
             let pod = meta(pod);
             assert_eq!(set(false).judge(&pod), wanted, "{pod:?}");
-            assert_eq!(set(true).judge(&pod), wanted_when_deleting, "{pod:?}, while the set is deleted");
+            assert_eq!(
+                set(true).judge(&pod),
+                wanted_when_deleting,
+                "{pod:?}, while the set is deleted"
+            );
         }
     }
 }

@@ -152,7 +152,10 @@ mod tests {
             Choice::Make(made) => made.metadata.name.unwrap(),
             other => panic!("{other:?}"),
         };
-        assert_ne!(name(choose(&set("c"), &history, 0)), name(choose(&set("c"), &history, 1)));
+        assert_ne!(
+            name(choose(&set("c"), &history, 0)),
+            name(choose(&set("c"), &history, 1))
+        );
     }
 
     #[test]

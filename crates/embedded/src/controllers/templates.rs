@@ -39,9 +39,10 @@ pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>)
 /// with sorted keys.
 pub(super) fn revision_hash(data: &Value, collisions: i32) -> String {
     let text = go_json(data) + &collisions.to_string();
-    letters(text.bytes().fold(FNV_BASIS, |hash, byte| {
-        hash.wrapping_mul(FNV_PRIME) ^ u32::from(byte)
-    }))
+    letters(
+        text.bytes()
+            .fold(FNV_BASIS, |hash, byte| hash.wrapping_mul(FNV_PRIME) ^ u32::from(byte)),
+    )
 }
 
 const FNV_BASIS: u32 = 0x811c_9dc5;

@@ -16,7 +16,12 @@ fn pod(name: &str, app: &str) -> Value {
 
 fn owner(object: &Value) -> Value {
     let owner = &object["metadata"]["ownerReferences"][0];
-    json!([owner["kind"], owner["name"], owner["controller"], owner["blockOwnerDeletion"]])
+    json!([
+        owner["kind"],
+        owner["name"],
+        owner["controller"],
+        owner["blockOwnerDeletion"]
+    ])
 }
 
 #[test]
@@ -26,7 +31,10 @@ fn c3_a_pod_that_nobody_has_is_adopted_and_one_that_is_relabelled_is_released_an
     stage.world.post(PODS, &pod("other", "other"));
     stage.world.post(SETS, &set(2));
     stage.settle();
-    assert_eq!(owner(&stage.get(PODS, "stray")), json!(["ReplicaSet", "web", true, true]));
+    assert_eq!(
+        owner(&stage.get(PODS, "stray")),
+        json!(["ReplicaSet", "web", true, true])
+    );
     assert_eq!(owner(&stage.get(PODS, "other")), json!([null, null, null, null]));
     assert_eq!(stage.pod_names().len(), 3, "one was adopted, so one was made");
 
@@ -62,7 +70,11 @@ fn c3_a_set_counts_what_it_has_and_replaces_what_has_ended() {
     assert_eq!(stage.pod_names().len(), 4, "the one that failed stays and is replaced");
     stage.world.delete(&format!("{PODS}/{}", pods[1]), "Background");
     stage.settle();
-    assert_eq!(stage.pod_names().len(), 5, "the one that goes is replaced before it is gone");
+    assert_eq!(
+        stage.pod_names().len(),
+        5,
+        "the one that goes is replaced before it is gone"
+    );
     assert_eq!(status(&stage)["terminatingReplicas"], 1);
     assert_eq!(status(&stage)["replicas"], 3);
     assert_eq!(status(&stage)["readyReplicas"], 1);
@@ -83,7 +95,10 @@ fn c3_a_smaller_set_gives_up_the_pod_that_is_missed_least() {
     let cheap = json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-1"}}});
     stage.patch(PODS, &pods[1], cheap);
     stage.patch(SETS, "web", json!({"spec": {"replicas": 3}}));
-    assert!(!stage.pod_names().contains(&pods[3]), "the one without a node is gone at once");
+    assert!(
+        !stage.pod_names().contains(&pods[3]),
+        "the one without a node is gone at once"
+    );
     stage.patch(SETS, "web", json!({"spec": {"replicas": 2}}));
     assert!(is_deleting(&stage.get(PODS, &pods[1])), "then the cheap one goes");
     let going = stage.list(PODS).iter().filter(|pod| is_deleting(pod)).count();
@@ -100,7 +115,9 @@ fn c3_pods_that_cannot_be_made_are_tried_one_at_a_time_ever_more_slowly() {
     let news = stage.news();
     assert_eq!(
         news,
-        ["Warning FailedCreate: Error creating: pods \"web-\" is forbidden: no PriorityClass with name nowhere was found"]
+        [
+            "Warning FailedCreate: Error creating: pods \"web-\" is forbidden: no PriorityClass with name nowhere was found"
+        ]
     );
     // Once, and once more because the set then said so: never all ten.
     let tries = stage.list("/api/v1/namespaces/default/events")[0]["count"].clone();
@@ -126,7 +143,11 @@ fn c4_a_set_that_nobody_has_is_adopted_by_the_deployment_that_selects_it() {
     stage.world.post(DEPLOYMENTS, &deployment(1, "a:1"));
     stage.settle();
     assert_eq!(owner(&stage.get(SETS, "web")), json!(["Deployment", "web", true, true]));
-    assert_eq!(stage.world.names(SETS), ["web"], "it has the deployment's template: no other is made");
+    assert_eq!(
+        stage.world.names(SETS),
+        ["web"],
+        "it has the deployment's template: no other is made"
+    );
     assert_eq!(stage.pod_names(), orphan);
     let web = stage.get(DEPLOYMENTS, "web");
     assert_eq!(web["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "1");

@@ -9,7 +9,8 @@ fn with_claims(when_deleted: &str, when_scaled: &str) -> Stage {
     let mut set = stateful_set(2, "a:1");
     set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data", "labels": {"kind": "disk"}},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]);
-    set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": when_deleted, "whenScaled": when_scaled});
+    set["spec"]["persistentVolumeClaimRetentionPolicy"] =
+        json!({"whenDeleted": when_deleted, "whenScaled": when_scaled});
     stage.world.post(STATEFUL, &set);
     stage.settle();
     stage.run();
@@ -18,7 +19,10 @@ fn with_claims(when_deleted: &str, when_scaled: &str) -> Stage {
 
 fn owners(stage: &Stage, claim: &str) -> Vec<String> {
     let claim = stage.get(CLAIMS, claim);
-    let owners = claim["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let owners = claim["metadata"]["ownerReferences"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let word = |owner: &Value, field: &str| owner[field].as_str().unwrap().to_owned();
     owners
         .iter()
@@ -53,15 +57,30 @@ fn c5_a_pod_has_its_claims_before_it_comes_and_mounts_them() {
     let claim = stage.get(CLAIMS, "data-db-1");
     assert_eq!(claim["metadata"]["labels"], json!({"app": "web", "kind": "disk"}));
     let volumes = stage.get(PODS, "db-1")["spec"]["volumes"].clone();
-    assert_eq!(volumes[0], json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-db-1"}}));
+    assert_eq!(
+        volumes[0],
+        json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-db-1"}})
+    );
     assert!(owners(&stage, "data-db-1").is_empty());
 }
 
 #[test]
 fn c5_claims_are_kept_or_go_with_the_pod_or_the_set_as_the_policy_says() {
     for (when_deleted, when_scaled, owned_by, after_scaling, after_deletion) in [
-        ("Retain", "Retain", &[][..], &["data-db-0", "data-db-1"][..], &["data-db-0", "data-db-1"][..]),
-        ("Delete", "Retain", &["StatefulSet db"], &["data-db-0", "data-db-1"], &[]),
+        (
+            "Retain",
+            "Retain",
+            &[][..],
+            &["data-db-0", "data-db-1"][..],
+            &["data-db-0", "data-db-1"][..],
+        ),
+        (
+            "Delete",
+            "Retain",
+            &["StatefulSet db"],
+            &["data-db-0", "data-db-1"],
+            &[],
+        ),
         ("Retain", "Delete", &[], &["data-db-0"], &["data-db-0"]),
         ("Delete", "Delete", &["StatefulSet db"], &["data-db-0"], &[]),
     ] {
@@ -103,7 +122,11 @@ fn c5_a_new_pod_waits_until_the_claim_of_its_predecessor_is_gone() {
     let uid = stage.get(CLAIMS, "data-db-1")["metadata"]["uid"].clone();
     stage.patch(CLAIMS, "data-db-1", json!({"metadata": {"finalizers": null}}));
     assert_eq!(stage.pod_names(), ["db-0", "db-1"]);
-    assert_ne!(stage.get(CLAIMS, "data-db-1")["metadata"]["uid"], uid, "with a claim of its own");
+    assert_ne!(
+        stage.get(CLAIMS, "data-db-1")["metadata"]["uid"],
+        uid,
+        "with a claim of its own"
+    );
 }
 
 #[test]

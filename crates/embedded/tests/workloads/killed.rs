@@ -62,7 +62,14 @@ fn end(stage: &Stage) -> Vec<Value> {
     let mut all = Vec::new();
     for path in [DEPLOYMENTS, SETS, STATEFUL, REVISIONS, CLAIMS] {
         for mut object in stage.list(path) {
-            for field in ["uid", "resourceVersion", "managedFields", "creationTimestamp", "generation", "ownerReferences"] {
+            for field in [
+                "uid",
+                "resourceVersion",
+                "managedFields",
+                "creationTimestamp",
+                "generation",
+                "ownerReferences",
+            ] {
                 object["metadata"].as_object_mut().unwrap().remove(field);
             }
             let status = object["status"].as_object_mut();
@@ -103,8 +110,12 @@ fn play(how: Drive) -> Vec<Value> {
     drive(&mut stage, how);
     move_on(&stage);
     drive(&mut stage, how);
-    stage.world.patch(&format!("{DEPLOYMENTS}/web"), &json!({"spec": {"replicas": 6}}));
-    stage.world.patch(&format!("{STATEFUL}/db"), &json!({"spec": {"replicas": 2}}));
+    stage
+        .world
+        .patch(&format!("{DEPLOYMENTS}/web"), &json!({"spec": {"replicas": 6}}));
+    stage
+        .world
+        .patch(&format!("{STATEFUL}/db"), &json!({"spec": {"replicas": 2}}));
     run(&mut stage, how);
     end(&stage)
 }

@@ -59,7 +59,9 @@ fn c5_a_pod_has_its_name_its_number_and_its_revision() {
     let kept = &stage.list(REVISIONS)[0];
     assert_eq!(kept["revision"], 1);
     assert_eq!(kept["data"]["spec"]["template"]["$patch"], "replace");
-    let hash = kept["metadata"]["labels"]["controller.kubernetes.io/hash"].as_str().unwrap();
+    let hash = kept["metadata"]["labels"]["controller.kubernetes.io/hash"]
+        .as_str()
+        .unwrap();
     assert_eq!(revision, format!("db-{hash}"));
 }
 
@@ -79,7 +81,8 @@ fn c5_an_update_goes_from_the_top_one_at_a_time_and_stops_at_one_that_is_not_ava
 
 #[test]
 fn c5_below_the_partition_pods_keep_the_current_revision() {
-    let partition = |at: i32| json!({"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": at}}}});
+    let partition =
+        |at: i32| json!({"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": at}}}});
     let mut stage = running(3, &partition(2));
     stage.patch(STATEFUL, "db", image("a:2"));
     stage.run();
@@ -140,7 +143,10 @@ fn c5_the_next_pod_waits_until_the_one_before_it_is_available() {
     stage.advance(9);
     assert_eq!(stage.pod_names(), ["db-0"]);
     let status = stage.get(STATEFUL, "db")["status"].clone();
-    assert_eq!((&status["readyReplicas"], &status["availableReplicas"]), (&json!(1), &json!(0)));
+    assert_eq!(
+        (&status["readyReplicas"], &status["availableReplicas"]),
+        (&json!(1), &json!(0))
+    );
     stage.advance(1);
     assert_eq!(stage.pod_names(), ["db-0", "db-1"]);
 }
@@ -155,14 +161,22 @@ fn c5_a_template_that_comes_back_is_the_newest_revision_again_and_history_has_a_
     stage.run();
     let status = stage.get(STATEFUL, "db")["status"].clone();
     assert_eq!(status["updateRevision"], first);
-    let mut numbers: Vec<i64> = stage.list(REVISIONS).iter().map(|kept| kept["revision"].as_i64().unwrap()).collect();
+    let mut numbers: Vec<i64> = stage
+        .list(REVISIONS)
+        .iter()
+        .map(|kept| kept["revision"].as_i64().unwrap())
+        .collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [2, 3]);
     for version in 3..=5 {
         stage.patch(STATEFUL, "db", image(&format!("a:{version}")));
         stage.run();
     }
-    let mut numbers: Vec<i64> = stage.list(REVISIONS).iter().map(|kept| kept["revision"].as_i64().unwrap()).collect();
+    let mut numbers: Vec<i64> = stage
+        .list(REVISIONS)
+        .iter()
+        .map(|kept| kept["revision"].as_i64().unwrap())
+        .collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [5, 6], "the newest, and one before it");
 }

@@ -6,7 +6,9 @@ use futures::FutureExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::stage::{DEPLOYMENTS, PODS, STATEFUL, Stage, deployment, is_deleting, is_ended, is_ready, name, stateful_set};
+use crate::stage::{
+    DEPLOYMENTS, PODS, STATEFUL, Stage, deployment, is_deleting, is_ended, is_ready, name, stateful_set,
+};
 
 #[derive(Debug, Clone)]
 enum Move {

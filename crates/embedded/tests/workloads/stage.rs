@@ -203,7 +203,13 @@ impl Stage {
     fn learn_hashes(&mut self) {
         let mut sets = self.list(SETS);
         sets.extend(self.list(REVISIONS));
-        sets.sort_by_key(|set| set["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap());
+        sets.sort_by_key(|set| {
+            set["metadata"]["resourceVersion"]
+                .as_str()
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        });
         for set in sets {
             let labels = &set["metadata"]["labels"];
             for label in ["pod-template-hash", "controller.kubernetes.io/hash"] {
@@ -218,7 +224,13 @@ impl Stage {
     pub fn news(&mut self) -> Vec<String> {
         self.learn_hashes();
         let mut events = self.list("/api/v1/namespaces/default/events");
-        events.sort_by_key(|event| event["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap());
+        events.sort_by_key(|event| {
+            event["metadata"]["resourceVersion"]
+                .as_str()
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        });
         let mut lines: Vec<(String, usize)> = Vec::new();
         for event in events {
             let version = event["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -234,7 +246,13 @@ impl Stage {
         }
         lines
             .into_iter()
-            .map(|(line, count)| if count > 1 { format!("{line} ({count} times)") } else { line })
+            .map(|(line, count)| {
+                if count > 1 {
+                    format!("{line} ({count} times)")
+                } else {
+                    line
+                }
+            })
             .collect()
     }
 
@@ -261,7 +279,10 @@ impl Stage {
             lines.push(self.plain(&line));
         }
         lines.sort();
-        for pod in pods.iter().filter(|pod| pod["metadata"]["ownerReferences"][0]["kind"] == "StatefulSet") {
+        for pod in pods
+            .iter()
+            .filter(|pod| pod["metadata"]["ownerReferences"][0]["kind"] == "StatefulSet")
+        {
             let state = match (is_deleting(pod), is_ready(pod)) {
                 (true, _) => "going",
                 (_, true) => "ready",
@@ -309,7 +330,13 @@ fn says(workload: &Value, is_deployment: bool) -> String {
         .flatten()
         .map(|condition| {
             let word = |field: &str| condition[field].as_str().unwrap_or_default();
-            format!("{} {} {} \"{}\"", word("type"), word("status"), word("reason"), word("message"))
+            format!(
+                "{} {} {} \"{}\"",
+                word("type"),
+                word("status"),
+                word("reason"),
+                word("message")
+            )
         })
         .collect();
     conditions.sort();

@@ -29,7 +29,11 @@ impl Limits {
             };
         }
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
-        let surge = share(rolling.and_then(|rolling| rolling.max_surge.as_ref()), replicas, Round::Up);
+        let surge = share(
+            rolling.and_then(|rolling| rolling.max_surge.as_ref()),
+            replicas,
+            Round::Up,
+        );
         let unavailable = share(
             rolling.and_then(|rolling| rolling.max_unavailable.as_ref()),
             replicas,

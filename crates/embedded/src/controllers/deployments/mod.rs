@@ -156,7 +156,8 @@ async fn act(hand: &Hand, deployment: &Deployment, plan: Plan) -> Result<Next, F
     }
     for set in &plan.forgotten {
         let meta = &set.metadata;
-        let target = hand.target_of::<ReplicaSet>(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())?;
+        let target =
+            hand.target_of::<ReplicaSet>(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())?;
         hand.remove(&target, meta.uid.as_deref().unwrap_or_default(), None)
             .await?;
     }

@@ -322,7 +322,11 @@ impl Rollout<'_> {
 
     /// Keeps only as much history as is wanted, of sets that have ended.
     fn forget(&mut self) {
-        let limit = self.deployment.spec.as_ref().and_then(|spec| spec.revision_history_limit);
+        let limit = self
+            .deployment
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.revision_history_limit);
         let Some(limit) = limit.filter(|limit| *limit != i32::MAX) else {
             return;
         };

@@ -134,7 +134,11 @@ pub(super) fn counted(
         conditions: before.conditions.clone(),
     };
     let (is_available, reason, message) = if available >= limits.least_available() {
-        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+        (
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.",
+        )
     } else {
         (
             "False",

@@ -24,7 +24,12 @@ fn template(image: &str) -> Value {
 }
 
 /// A set of an image: how many are wanted, there, available; its revision is its number among them.
-fn set(revision: i32, image: &str, (wanted, actual, available): (i32, i32, i32), desired: (i32, i32)) -> Arc<ReplicaSet> {
+fn set(
+    revision: i32,
+    image: &str,
+    (wanted, actual, available): (i32, i32, i32),
+    desired: (i32, i32),
+) -> Arc<ReplicaSet> {
     let (desired, most) = (desired.0.to_string(), desired.1.to_string());
     Arc::new(
         serde_json::from_value(json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {
@@ -66,14 +71,50 @@ fn c4_each_step_scales_what_the_limits_allow() {
     type Numbers = (i32, i32, i32);
     // Replicas, surge, unavailable; the old set, the new one if it is there; what is scaled.
     let rows: &[(&str, (i32, i32, i32), Numbers, Option<Numbers>, &[(&str, i32, i32)])] = &[
-        ("a new set within the surge", (3, 1, 0), (3, 3, 3), None, &[("new", 0, 1)]),
+        (
+            "a new set within the surge",
+            (3, 1, 0),
+            (3, 3, 3),
+            None,
+            &[("new", 0, 1)],
+        ),
         ("and without one", (3, 0, 1), (3, 3, 3), None, &[("web-1", 3, 2)]),
-        ("both at once", (4, 1, 1), (4, 4, 4), None, &[("new", 0, 1), ("web-1", 4, 3)]),
-        ("nothing while the new one is not available", (3, 1, 0), (3, 3, 3), Some((1, 1, 0)), &[]),
-        ("down when it is", (3, 1, 0), (3, 3, 3), Some((1, 1, 1)), &[("web-1", 3, 2)]),
+        (
+            "both at once",
+            (4, 1, 1),
+            (4, 4, 4),
+            None,
+            &[("new", 0, 1), ("web-1", 4, 3)],
+        ),
+        (
+            "nothing while the new one is not available",
+            (3, 1, 0),
+            (3, 3, 3),
+            Some((1, 1, 0)),
+            &[],
+        ),
+        (
+            "down when it is",
+            (3, 1, 0),
+            (3, 3, 3),
+            Some((1, 1, 1)),
+            &[("web-1", 3, 2)],
+        ),
         ("up again", (3, 1, 0), (2, 2, 2), Some((1, 1, 1)), &[("web-2", 1, 2)]),
-        ("those that are not available go at once", (4, 1, 1), (4, 4, 3), Some((1, 1, 0)), &[("web-1", 4, 3)]),
-        ("and then those that are", (4, 1, 1), (4, 4, 3), Some((1, 1, 1)), &[("web-1", 4, 3), ("web-1", 3, 2)]),
+        (
+            "those that are not available go at once",
+            (4, 1, 1),
+            (4, 4, 3),
+            Some((1, 1, 0)),
+            &[("web-1", 4, 3)],
+        ),
+        (
+            "and then those that are",
+            (4, 1, 1),
+            (4, 4, 3),
+            Some((1, 1, 1)),
+            &[("web-1", 4, 3), ("web-1", 3, 2)],
+        ),
         (
             "a status that is older than the size does not count twice",
             (4, 1, 1),
@@ -81,15 +122,30 @@ fn c4_each_step_scales_what_the_limits_allow() {
             Some((2, 2, 1)),
             &[("web-1", 3, 2)],
         ),
-        ("the last one", (3, 1, 0), (1, 1, 1), Some((3, 3, 3)), &[("web-1", 1, 0)]),
-        ("a new set that is too large shrinks", (3, 1, 0), (0, 0, 0), Some((4, 4, 4)), &[("web-2", 4, 3)]),
+        (
+            "the last one",
+            (3, 1, 0),
+            (1, 1, 1),
+            Some((3, 3, 3)),
+            &[("web-1", 1, 0)],
+        ),
+        (
+            "a new set that is too large shrinks",
+            (3, 1, 0),
+            (0, 0, 0),
+            Some((4, 4, 4)),
+            &[("web-2", 4, 3)],
+        ),
     ];
     for (what, (replicas, surge, unavailable), old, new, wanted) in rows {
         let deployment = deployment(*replicas, *surge, *unavailable, &json!({}));
         let desired = (*replicas, replicas + surge);
         let mut sets = vec![set(1, "old", *old, desired)];
         sets.extend(new.map(|new| set(2, "new", new, desired)));
-        let wanted: Vec<_> = wanted.iter().map(|(name, from, to)| ((*name).to_owned(), *from, *to)).collect();
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|(name, from, to)| ((*name).to_owned(), *from, *to))
+            .collect();
         assert_eq!(scaled(&decide(&deployment, &sets)), wanted, "{what}");
     }
 }
@@ -108,7 +164,10 @@ fn c4_scaled_in_mid_roll_sets_are_scaled_by_their_shares_and_the_largest_gets_th
         assert_eq!((set.desired(), set.most()), (Some(15), Some(18)));
     }
     // When all new ones are available, the old ones just go.
-    let sets = [set(1, "old", (1, 1, 1), (10, 13)), set(2, "new", (15, 15, 15), (15, 18))];
+    let sets = [
+        set(1, "old", (1, 1, 1), (10, 13)),
+        set(2, "new", (15, 15, 15), (15, 18)),
+    ];
     assert_eq!(scaled(&decide(&deployment, &sets)), [("web-1".to_owned(), 1, 0)]);
 }
 
@@ -143,10 +202,21 @@ fn c4_a_new_set_has_the_hash_the_notes_and_the_next_revision() {
 
 #[test]
 fn c4_recreate_takes_all_old_pods_and_waits_for_them() {
-    let deployment = deployment(3, 0, 0, &json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}}));
+    let deployment = deployment(
+        3,
+        0,
+        0,
+        &json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}}}),
+    );
     let old = |numbers| [set(1, "old", numbers, (3, 3))];
-    assert_eq!(scaled(&decide(&deployment, &old((3, 3, 3)))), [("web-1".to_owned(), 3, 0)]);
-    assert!(scaled(&decide(&deployment, &old((0, 1, 0)))).is_empty(), "one is still there");
+    assert_eq!(
+        scaled(&decide(&deployment, &old((3, 3, 3)))),
+        [("web-1".to_owned(), 3, 0)]
+    );
+    assert!(
+        scaled(&decide(&deployment, &old((0, 1, 0)))).is_empty(),
+        "one is still there"
+    );
     let busy = BTreeSet::from(["1".to_owned()]);
     let waiting = plan(Seen {
         deployment: &deployment,
@@ -156,7 +226,10 @@ fn c4_recreate_takes_all_old_pods_and_waits_for_them() {
         now: "2026-01-01T01:00:00Z".parse().unwrap(),
     });
     assert!(scaled(&waiting).is_empty(), "one still goes");
-    assert_eq!(scaled(&decide(&deployment, &old((0, 0, 0)))), [("new".to_owned(), 0, 3)]);
+    assert_eq!(
+        scaled(&decide(&deployment, &old((0, 0, 0)))),
+        [("new".to_owned(), 0, 3)]
+    );
 }
 
 #[test]

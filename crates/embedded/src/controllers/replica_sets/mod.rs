@@ -64,7 +64,10 @@ impl Control for ReplicaSets {
         if let Some(labels) = concerned.orphan {
             for set in hand.mirror.replica_sets.list(namespace) {
                 if selector(&set).is_some_and(|selector| selector.matches(&labels)) {
-                    wishes.sync(super::work_key(namespace, set.metadata.name.as_deref().unwrap_or_default()));
+                    wishes.sync(super::work_key(
+                        namespace,
+                        set.metadata.name.as_deref().unwrap_or_default(),
+                    ));
                 }
             }
         }

@@ -194,13 +194,24 @@ mod tests {
 
     #[test]
     fn c3_victims_are_unassigned_then_young_then_not_ready_then_cheap_then_crowded_then_fresh_then_often_restarted() {
-        let restarts = |name: &str, count: u32| json!([{"name": name, "image": "", "imageID": "", "ready": true,
-            "restartCount": count}]);
+        let restarts = |name: &str, count: u32| {
+            json!([{"name": name, "image": "", "imageID": "", "ready": true,
+            "restartCount": count}])
+        };
         let pods = [
             pod("steady", json!({})),
-            pod("newer", json!({"metadata": {"creationTimestamp": "2026-01-01T11:59:00Z"}})),
-            pod("sidecar-restarted", json!({"status": {"initContainerStatuses": restarts("side", 3)}})),
-            pod("restarted", json!({"status": {"containerStatuses": restarts("main", 3)}})),
+            pod(
+                "newer",
+                json!({"metadata": {"creationTimestamp": "2026-01-01T11:59:00Z"}}),
+            ),
+            pod(
+                "sidecar-restarted",
+                json!({"status": {"initContainerStatuses": restarts("side", 3)}}),
+            ),
+            pod(
+                "restarted",
+                json!({"status": {"containerStatuses": restarts("main", 3)}}),
+            ),
             pod("fresh", ready_since("2026-01-01T11:59:00Z")),
             pod("crowded", json!({"spec": {"nodeName": "b"}})),
             pod("cheap", json!({"metadata": {"annotations": {DELETION_COST: "-5"}}})),

@@ -48,7 +48,10 @@ pub(super) fn names(set: &StatefulSet, ordinal: Ordinal) -> Vec<(String, String)
         .iter()
         .map(|template| {
             let template = name(&template.metadata);
-            (template.to_owned(), format!("{template}-{}", identity::pod_name(set, ordinal)))
+            (
+                template.to_owned(),
+                format!("{template}-{}", identity::pod_name(set, ordinal)),
+            )
         })
         .collect()
 }
@@ -182,7 +185,11 @@ fn owners(set: &StatefulSet, pod: Option<&Pod>, ordinal: Ordinal, claim: &Persis
     let is_foreign = (retention.deleted_with_set || retention.deleted_when_scaled)
         && others().any(|owner| owner.controller == Some(true));
     let ours: Vec<&OwnerReference> = references(&claim.metadata).filter(|owner| is_ours(owner)).collect();
-    let wanted = if is_foreign { Vec::new() } else { wanted(set, pod, ordinal) };
+    let wanted = if is_foreign {
+        Vec::new()
+    } else {
+        wanted(set, pod, ordinal)
+    };
     let uids = |owners: &mut dyn Iterator<Item = &OwnerReference>| {
         let mut uids: Vec<String> = owners.map(|owner| owner.uid.clone()).collect();
         uids.sort_unstable();

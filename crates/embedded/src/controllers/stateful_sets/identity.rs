@@ -38,9 +38,7 @@ pub(super) fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<Ordinal> {
 /// The ordinals that a set is to have.
 pub(super) fn ordinals(set: &StatefulSet) -> std::ops::Range<Ordinal> {
     let spec = set.spec.as_ref();
-    let start = spec
-        .and_then(|spec| spec.ordinals.as_ref()?.start)
-        .unwrap_or_default();
+    let start = spec.and_then(|spec| spec.ordinals.as_ref()?.start).unwrap_or_default();
     let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
     start..start.saturating_add(replicas)
 }
@@ -107,7 +105,11 @@ fn mount(set: &StatefulSet, pod: &mut Pod, ordinal: Ordinal) {
 /// What the pod must become to be the set's one of that ordinal; `None` if it is.
 pub(super) fn mended(set: &StatefulSet, pod: &Pod, ordinal: Ordinal) -> Option<Pod> {
     let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(POD_NAME));
-    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    let volumes = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volumes.as_deref())
+        .unwrap_or_default();
     let has_claim = |(template, claim): &(String, String)| {
         volumes.iter().any(|volume| {
             let source = volume.persistent_volume_claim.as_ref();

@@ -82,7 +82,10 @@ impl Control for StatefulSets {
         } else if key.resource() == "persistentvolumeclaims" && line.kind == Kind::Delete {
             // A pod may wait for it to be gone.
             for set in hand.mirror.stateful_sets.list(namespace) {
-                let has_claims = set.spec.as_ref().is_some_and(|spec| spec.volume_claim_templates.is_some());
+                let has_claims = set
+                    .spec
+                    .as_ref()
+                    .is_some_and(|spec| spec.volume_claim_templates.is_some());
                 if has_claims && key.name().contains(name(&set.metadata)) {
                     wish(&set, wishes);
                 }
@@ -124,7 +127,10 @@ async fn sync(hand: &Hand, namespace: &str, set: &StatefulSet) -> Result<Next, F
         // The name is another's: the next sync finds one that nobody has.
         return Ok(Next::Done);
     };
-    let before = set.status.as_ref().and_then(|status| status.current_revision.as_deref());
+    let before = set
+        .status
+        .as_ref()
+        .and_then(|status| status.current_revision.as_deref());
     let current = history
         .iter()
         .find(|revision| revision.metadata.name.as_deref() == before)

@@ -92,7 +92,9 @@ impl<'a> Seen<'a> {
                 .iter()
                 .find(|pod| identity::ordinal(self.set, pod) == Some(ordinal))
         };
-        identity::ordinals(self.set).map(|ordinal| (ordinal, at(ordinal))).collect()
+        identity::ordinals(self.set)
+            .map(|ordinal| (ordinal, at(ordinal)))
+            .collect()
     }
 
     /// Those that there are too many, from the top.
@@ -201,7 +203,10 @@ impl<'a> Seen<'a> {
             // All that stay are good when it comes to this, and of the condemned the lowest counts.
             let mut lowest_first = condemned.iter().rev().map(|(_, pod)| *pod);
             let stays_good = slots.iter().all(|(_, slot)| slot.is_some_and(|pod| !is_bad(pod)));
-            stays_good && lowest_first.find(|pod| is_bad(pod)).is_some_and(|bad| Arc::ptr_eq(bad, pod))
+            stays_good
+                && lowest_first
+                    .find(|pod| is_bad(pod))
+                    .is_some_and(|bad| Arc::ptr_eq(bad, pod))
         };
         for (_, pod) in condemned {
             let is_deleting = pods::is_deleting(&pod.metadata);
@@ -270,9 +275,7 @@ impl<'a> Seen<'a> {
             observed_generation: self.set.metadata.generation,
             replicas,
             ready_replicas: some(ready),
-            available_replicas: Some(number(&|pod| {
-                Self::is_running_and_ready(pod) && self.is_available(pod)
-            })),
+            available_replicas: Some(number(&|pod| Self::is_running_and_ready(pod) && self.is_available(pod))),
             current_replicas: some(current),
             updated_replicas: some(updated),
             current_revision: Some(current_revision.clone()),

@@ -24,7 +24,8 @@ fn set(replicas: i32, change: &Value) -> StatefulSet {
 fn revision(name: &str) -> Revision {
     Revision {
         name: name.to_owned(),
-        template: serde_json::from_value(json!({"metadata": {"labels": {"app": "db"}}, "spec": {"containers": []}})).unwrap(),
+        template: serde_json::from_value(json!({"metadata": {"labels": {"app": "db"}}, "spec": {"containers": []}}))
+            .unwrap(),
     }
 }
 
@@ -74,7 +75,11 @@ fn words(plan: &Plan) -> String {
         .steps
         .iter()
         .map(|step| match step {
-            Step::Make(pod, _) => format!("+{}{}", if identity::revision(pod) == "old" { "old" } else { "" }, ordinal(pod)),
+            Step::Make(pod, _) => format!(
+                "+{}{}",
+                if identity::revision(pod) == "old" { "old" } else { "" },
+                ordinal(pod)
+            ),
             Step::Delete(pod) => format!("-{}", ordinal(pod)),
             other => format!("{other:?}"),
         })
@@ -109,7 +114,11 @@ fn c5_what_an_ordered_set_does_next() {
         (3, "old0 old1", "+2"),
         (2, "old0 old1 old2", "-2"),
     ] {
-        assert_eq!(words(&decide(&set(replicas, &json!({})), pods)), wanted, "{replicas} wanted, {pods} there");
+        assert_eq!(
+            words(&decide(&set(replicas, &json!({})), pods)),
+            wanted,
+            "{replicas} wanted, {pods} there"
+        );
     }
 }
 
@@ -125,7 +134,11 @@ fn c5_what_a_parallel_set_does_next() {
         (3, "old0 old1? 2?", ""),
         (3, "old0? old1? 2", "-1"),
     ] {
-        assert_eq!(words(&decide(&set(replicas, &parallel), pods)), wanted, "{replicas} wanted, {pods} there");
+        assert_eq!(
+            words(&decide(&set(replicas, &parallel), pods)),
+            wanted,
+            "{replicas} wanted, {pods} there"
+        );
     }
 }
 
@@ -147,7 +160,10 @@ fn c5_partition_start_on_delete_and_minimum_time() {
     let patient = decide(&set(2, &json!({"spec": {"minReadySeconds": 8}})), "0");
     assert_eq!(words(&patient), "");
     assert_eq!(patient.look_again, Some("2026-01-01T01:00:03Z".parse().unwrap()));
-    assert_eq!(words(&decide(&set(2, &json!({"spec": {"minReadySeconds": 5}})), "0")), "+1");
+    assert_eq!(
+        words(&decide(&set(2, &json!({"spec": {"minReadySeconds": 5}})), "0")),
+        "+1"
+    );
     let gone = json!({"metadata": {"deletionTimestamp": NOW}});
     assert_eq!(words(&decide(&set(3, &gone), "0!")), "");
 }
@@ -158,7 +174,12 @@ fn c5_the_status_counts_and_an_update_that_is_done_is_current() {
         let status = decide(&set(replicas, &json!({})), pods).status;
         let number = |number: Option<i32>| number.unwrap_or_default();
         (
-            [status.replicas, number(status.ready_replicas), number(status.current_replicas), number(status.updated_replicas)],
+            [
+                status.replicas,
+                number(status.ready_replicas),
+                number(status.current_replicas),
+                number(status.updated_replicas),
+            ],
             status.current_revision.unwrap(),
         )
     };
