@@ -26,7 +26,7 @@ use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{self, Secrets, Security};
 use crate::serve::audit::{Audit, AuditOptions};
-use crate::serve::certificate::Identity;
+use crate::serve::certificate::Authority;
 use crate::serve::folder::{Folder, FolderError};
 use crate::serve::{ListenError, ListenOptions, Listener, Listening};
 use crate::store::{self, Durability, Options as StoreOptions, Store, StoreError};
@@ -181,7 +181,7 @@ impl Cluster {
         let clock = options.clock.clone();
         let store_options = StoreOptions::new(move || clock.now());
         let mut life = Life::new(options.node_grace, options.nodes.clone());
-        let mut authority = None;
+        let authority = Authority::new(matches!(options.clock, Clock::System));
         let (store, kept) = match &options.storage {
             Storage::Memory => (Store::memory(store_options), None),
             Storage::Disk { file, durability } => (Store::open(file, *durability, store_options)?, None),
@@ -190,7 +190,7 @@ impl Cluster {
                 let store = Store::open(folder.store(), *durability, store_options)?;
                 // Only now is the folder ours.
                 let secrets = folder.secrets()?;
-                authority = Identity::authority_kept(&folder)?;
+                authority.read(&folder)?;
                 life.keep(folder);
                 (store, Some(secrets))
             }
@@ -215,10 +215,8 @@ impl Cluster {
             registry.establish_definitions().await
         })
         .map_err(Error::First)?;
-        let security = Security::new(secrets);
-        if let Some(authority) = authority {
-            security.set_authority(&authority);
-        }
+        let mut security = Security::new(secrets);
+        security.authority = authority;
         Ok(Self {
             server: Arc::new(Server {
                 registry,
@@ -243,10 +241,12 @@ impl Cluster {
         if *stop.borrow() {
             return Err(ListenError::Stopped);
         }
+        let authority = &self.server.security.authority;
+        authority.keep(self.life.folder()?)?;
         let listener = Listener::open(options, self.life.folder()?, self.server.security.token()).await?;
         let listening = listener.listening.clone();
         self.server.security.set_address(listening.address());
-        self.server.security.set_authority(listening.access().authority());
+        authority.set(listening.access().authority());
         certificates::republish(&Hand::new(self.server.registry.clone(), self.settings())).await;
         let api = self.guarded_service();
         self.life.tasks().spawn(listener.run(api, stop));

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::caller::Caller;
 use crate::fault::Fault;
 use crate::registry::object;
+use crate::serve::certificate::Authority;
 
 /// Who signs tokens, and whom a token is for if it does not say.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -71,8 +72,8 @@ pub(crate) struct Security {
     secrets: Secrets,
     /// Where the API listens, once it does.
     address: RwLock<SocketAddr>,
-    /// The certificate authority that its clients are to believe, in PEM; empty while there is none.
-    authority: RwLock<Arc<str>>,
+    /// Whom its clients are to believe: what `kube-root-ca.crt` says.
+    pub(crate) authority: Authority,
 }
 
 /// A token that was given out.
@@ -126,7 +127,7 @@ impl Security {
         Self {
             secrets,
             address: RwLock::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 6443))),
-            authority: RwLock::new("".into()),
+            authority: Authority::new(false),
         }
     }
 
@@ -136,15 +137,6 @@ impl Security {
 
     pub(crate) fn set_address(&self, address: SocketAddr) {
         *self.address.write().unwrap_or_else(PoisonError::into_inner) = address;
-    }
-
-    /// Whom clients are to believe: what `kube-root-ca.crt` says.
-    pub(crate) fn authority(&self) -> Arc<str> {
-        self.authority.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_authority(&self, authority: &str) {
-        *self.authority.write().unwrap_or_else(PoisonError::into_inner) = authority.into();
     }
 
     /// The admin's. For kubeconfigs, never for a log.

@@ -15,11 +15,12 @@ const PATH_LIMIT_BYTES: usize = 96;
 const STOPPING_LOCK_LIMIT: Duration = Duration::from_secs(10);
 
 /// Names of what we make there, so that `down` removes these and nothing else a user may have put beside them.
-const OWNED: [&str; 24] = [
+const OWNED: [&str; 25] = [
     "audit-policy.yaml",
     "ca.crt",
     "containerd.log",
     "containerd.sock",
+    "containerd.sock.ttrpc",
     "controller-manager.kubeconfig",
     "etcd",
     "etcd.log",

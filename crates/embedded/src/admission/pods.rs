@@ -216,6 +216,33 @@ pub(super) fn only_one_default(registry: &Registry, review: &Review<'_>, class: 
     }
 }
 
+/// Labels that a pod takes over from its node, whatever it said before.
+const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
+
+/// A pod that has a node says where that is.
+pub(super) fn label_by_node(registry: &Registry, pod: &mut Value) {
+    let node = spec_text(pod, "nodeName").to_owned();
+    if !node.is_empty() {
+        registry.take_over_topology(&node, pod);
+    }
+}
+
+impl Registry {
+    /// Copies a node's topology labels to a pod.
+    pub(crate) fn take_over_topology(&self, node: &str, pod: &mut Value) {
+        let Some(node) = self.find("", "nodes", None, node) else {
+            return;
+        };
+        for key in TOPOLOGY {
+            let label = object::meta(&node).get("labels").and_then(|labels| labels.get(key));
+            if let Some(value) = label.cloned() {
+                let meta = object::as_map(pod).entry("metadata").or_insert(Value::Null);
+                object::field_mut(meta, "labels").insert(key.to_owned(), value);
+            }
+        }
+    }
+}
+
 /// Unless it says otherwise, a pod leaves a node that was lost, but not at once.
 pub(super) fn tolerate_lost_nodes(pod: &mut Value) {
     let Some(tolerations) = list(object::field_mut(pod, "spec"), "tolerations") else {

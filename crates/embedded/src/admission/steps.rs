@@ -55,6 +55,7 @@ impl Registry {
             }
             pods::give_priority(self, review, object)?;
             pods::tolerate_lost_nodes(object);
+            pods::label_by_node(self, object);
         } else if review.is("", "PersistentVolumeClaim") {
             if review.operation == Operation::Create {
                 storage::choose_class(self, object);

@@ -1,8 +1,8 @@
 //! Each namespace has a ConfigMap `kube-root-ca.crt` (C2): whom a pod is to believe when it calls the API.
 //!
-//! The authority is the listener's ([`crate::serve::certificate`]). While nothing has ever listened there is none, and the
-//! file is empty: nobody can be believed who does not answer. [`crate::Cluster::listen`] calls [`republish`] when it is
-//! known; a sync that writes an old one meanwhile sees its own write, and looks again.
+//! The authority is the listener's, made before there is one ([`crate::serve::certificate::Authority`]).
+//! [`crate::Cluster::listen`] calls [`republish`] when it had to make another; a sync that writes an old one meanwhile sees
+//! its own write, and looks again.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl Control for RootCertificates {
                 return Ok(Next::Done);
             }
             let found = hand.mirror.config_maps.get(Some(key), NAME);
-            let authority = hand.settings.security.authority();
+            let authority = hand.settings.security.authority.pem();
             match found {
                 None => made(hand.make(Some(key), &wanted(&authority)).await)?,
                 Some(found) if is_right(&found, &authority) => {}
@@ -96,7 +96,7 @@ fn mended(found: &ConfigMap, authority: &str) -> ConfigMap {
 
 /// Puts the authority wherever an older one is told: in ConfigMaps and in token Secrets.
 pub(crate) async fn republish(hand: &Hand) {
-    let authority = hand.settings.security.authority();
+    let authority = hand.settings.security.authority.pem();
     let change = json!({"data": {AUTHORITY: &*authority}});
     for (key, told) in everywhere::<ConfigMap, _>(hand, "configmaps", |map| {
         let is_ours = name_of(&map.metadata) == NAME;

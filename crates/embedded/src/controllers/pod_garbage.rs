@@ -10,9 +10,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
 use super::disruption::disrupted;
-use super::hand::{changed, name_of, place, uid_of};
+use super::glimpse::{self, Glimpse};
+use super::hand::{changed, name_of, uid_of};
 use super::{Census, Control, Hand, Next, Wishes, pods};
 use crate::fault::Fault;
+use crate::registry::object;
 use crate::store::{Entry, LogEntry};
 
 /// How long a node may be gone before its pods are given up: it may be made again under its name.
@@ -38,12 +40,12 @@ fn node_of(pod: &Pod) -> &str {
 }
 
 /// Told to go, but the node that would end it is not there, or will never say so.
-fn is_stuck(pod: &Pod, node: Option<&Node>) -> bool {
-    if !pods::is_deleting(&pod.metadata) {
+fn is_stuck(is_deleting: bool, home: &str, node: Option<&Node>) -> bool {
+    if !is_deleting {
         return false;
     }
     match node {
-        None => node_of(pod).is_empty(),
+        None => home.is_empty(),
         Some(node) => {
             let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
             let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
@@ -60,8 +62,8 @@ fn is_stuck(pod: &Pod, node: Option<&Node>) -> bool {
 }
 
 impl PodGarbage {
-    fn note(&mut self, hand: &Hand, key: &str, pod: &Pod, wishes: &mut Wishes) {
-        let node = node_of(pod);
+    fn note(&mut self, hand: &Hand, key: &str, pod: &Glimpse, wishes: &mut Wishes) {
+        let node = pod.spec.node_name.as_str();
         let home = hand.mirror.nodes.get(None, node);
         if !node.is_empty() {
             self.on.entry(node.to_owned()).or_default().insert(key.to_owned());
@@ -70,7 +72,7 @@ impl PodGarbage {
                 Self::miss(hand, node, wishes);
             }
         }
-        if pods::is_finished(pod) {
+        if pod.is_finished() {
             self.finished.insert(key.to_owned());
         } else {
             self.finished.remove(key);
@@ -78,7 +80,7 @@ impl PodGarbage {
         if self.finished.len() > MOST_FINISHED {
             wishes.sync(FINISHED);
         }
-        if is_stuck(pod, home.as_deref()) {
+        if is_stuck(pod.is_deleting(), node, home.as_deref()) {
             wishes.sync(format!("{POD}{key}"));
         }
     }
@@ -103,10 +105,10 @@ impl PodGarbage {
 }
 
 impl Control for PodGarbage {
-    fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
+    fn begin(&mut self, hand: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
         *self = Self::default();
-        for pod in hand.mirror.pods.list(None) {
-            self.note(hand, &place(&pod.metadata), &pod, wishes);
+        for (key, pod) in glimpse::of_state(state) {
+            self.note(hand, &key, &pod, wishes);
         }
     }
 
@@ -114,8 +116,8 @@ impl Control for PodGarbage {
         let name = line.key.name();
         match (line.key.group(), line.key.resource()) {
             ("", "pods") => {
-                let key = format!("{}/{name}", line.key.namespace().unwrap_or_default());
-                match hand.mirror.pods.get(line.key.namespace(), name) {
+                let key = glimpse::place(&line.key);
+                match glimpse::of_line(line).1 {
                     Some(pod) => self.note(hand, &key, &pod, wishes),
                     None => self.forget(&key),
                 }
@@ -128,7 +130,7 @@ impl Control for PodGarbage {
                     for key in self.on.get(name).into_iter().flatten() {
                         let found = key.split_once('/');
                         let pod = found.and_then(|(namespace, name)| hand.mirror.pods.get(Some(namespace), name));
-                        if pod.is_some_and(|pod| is_stuck(&pod, Some(&node))) {
+                        if pod.is_some_and(|pod| is_stuck(pods::is_deleting(&pod.metadata), name, Some(&node))) {
                             wishes.sync(format!("{POD}{key}"));
                         }
                     }
@@ -160,7 +162,7 @@ impl Control for PodGarbage {
                 }
             } else if let Some(pod) = key.strip_prefix(POD).and_then(pod) {
                 let home = hand.mirror.nodes.get(None, node_of(&pod));
-                if is_stuck(&pod, home.as_deref()) {
+                if is_stuck(pods::is_deleting(&pod.metadata), node_of(&pod), home.as_deref()) {
                     end(hand, &pod, None).await?;
                 }
             }
@@ -194,7 +196,7 @@ async fn end(hand: &Hand, pod: &Pod, why: Option<&str>) -> Result<(), Fault> {
         if let Some(why) = why {
             let mut conditions = status.and_then(|status| status.conditions.clone()).unwrap_or_default();
             disrupted(&mut conditions, "True", "DeletionByPodGC", why, generation, hand.now());
-            change["conditions"] = json!(conditions);
+            object::set_at(&mut change, "conditions", json!(conditions));
         }
         let change = json!({"metadata": {"uid": pod.metadata.uid}, "status": change});
         changed(hand.patch(&target, "status", change).await)?;

@@ -34,8 +34,7 @@ pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
 
 /// Ready for at least that long.
 pub(crate) fn is_pod_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
-    is_pod_ready(pod)
-        && (min_ready_seconds <= 0 || available_at(pod, min_ready_seconds).is_some_and(|when| when <= now))
+    is_pod_ready(pod) && (min_ready_seconds <= 0 || available_at(pod, min_ready_seconds).is_some_and(|when| when <= now))
 }
 
 /// When a ready pod becomes, or became, available; `None` if it is not ready.

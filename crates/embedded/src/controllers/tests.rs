@@ -17,14 +17,14 @@ use crate::store::{Prefix, Snapshot, Store, Watcher};
 use crate::{Cluster, Manual, Options};
 
 /// Keeps what the store was after each write: a watcher is woken within the write.
-struct AfterEachWrite {
+pub(super) struct AfterEachWrite {
     store: Store,
     watcher: Mutex<Watcher>,
     kept: Mutex<Vec<Snapshot>>,
 }
 
 impl AfterEachWrite {
-    fn on(store: &Store) -> Arc<Self> {
+    pub(super) fn on(store: &Store) -> Arc<Self> {
         let watcher = store.watch(Prefix::everything(), store.revision()).unwrap();
         let this = Arc::new(Self {
             store: store.clone(),
@@ -41,7 +41,7 @@ impl AfterEachWrite {
         while let Poll::Ready(Some(_)) = Pin::new(&mut *watcher).poll_next(&mut Context::from_waker(&waker)) {}
     }
 
-    fn taken(&self) -> Vec<Snapshot> {
+    pub(super) fn taken(&self) -> Vec<Snapshot> {
         std::mem::take(&mut self.kept.lock().unwrap())
     }
 }
@@ -53,7 +53,7 @@ impl Wake for AfterEachWrite {
     }
 }
 
-fn ask(manual: &Manual, method: &str, path: &str, body: &Value) -> Value {
+pub(super) fn ask(manual: &Manual, method: &str, path: &str, body: &Value) -> Value {
     let body = Full::new(bytes::Bytes::from(serde_json::to_vec(body).unwrap()));
     let content_type = match method {
         "PATCH" => "application/merge-patch+json",
@@ -200,12 +200,12 @@ fn same(is: &BTreeMap<String, Value>, wanted: &BTreeMap<String, Value>, when: &s
     }
 }
 
-fn settle(manual: &mut Manual) {
+pub(super) fn settle(manual: &mut Manual) {
     manual.settle().now_or_never().unwrap();
 }
 
 /// Puts the store where it was, under controllers that know nothing.
-fn kill(manual: &mut Manual, at: &Snapshot) {
+pub(super) fn kill(manual: &mut Manual, at: &Snapshot) {
     let registry = manual.cluster().registry();
     registry.store.restore(at).unwrap();
     registry.reread_definitions();

@@ -87,7 +87,7 @@ impl Control for Tokens {
                 hand.remove(&target, uid_of(&secret.metadata), None).await?;
                 return Ok(Next::Done);
             };
-            let authority = hand.settings.security.authority();
+            let authority = hand.settings.security.authority.pem();
             if let Some(change) = missing(hand, &secret, &account, &authority)? {
                 match hand.patch(&target, "", change).await {
                     // Who changed it meanwhile is seen next.

@@ -144,6 +144,7 @@ impl Registry {
                 into.insert(key.clone(), value.clone());
             }
         }
+        self.take_over_topology(node, &mut new);
         new
     }
 

@@ -5,8 +5,9 @@
 //! kubeconfig is written anew too. Whether what is kept still does is asked of the verifier that clients use, not read
 //! from the certificate's fields.
 
+use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -65,12 +66,67 @@ pub(crate) struct Identity {
     pub(crate) authority: String,
 }
 
-impl Identity {
-    /// The authority that the folder had when the cluster last listened.
-    pub(crate) fn authority_kept(folder: &Folder) -> Result<Option<String>, FolderError> {
-        folder.read(AUTHORITY)
+/// Whom clients are to believe, whether anybody listens or not: pods are told before the first of them could ask.
+///
+/// It is the listener's. Before there is one it is made when it is first asked for, and the listener takes it over; but
+/// not in a manual cluster, in which nothing comes from the operating system: there it is empty.
+#[derive(Debug)]
+pub(crate) struct Authority {
+    told: RwLock<Option<Arc<str>>>,
+    spare: OnceLock<Option<Pair>>,
+    is_made: bool,
+}
+
+impl Authority {
+    pub(crate) fn new(is_made: bool) -> Self {
+        Self {
+            told: RwLock::default(),
+            spare: OnceLock::new(),
+            is_made,
+        }
     }
 
+    /// The one that the folder had when the cluster last listened, if it did.
+    pub(crate) fn read(&self, folder: &Folder) -> Result<(), FolderError> {
+        if let Some(pem) = folder.read(AUTHORITY)? {
+            self.set(&pem);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set(&self, pem: &str) {
+        *self.told.write().unwrap_or_else(PoisonError::into_inner) = Some(pem.into());
+    }
+
+    /// In PEM.
+    pub(crate) fn pem(&self) -> Arc<str> {
+        let told = self.told.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(told) = told {
+            return told;
+        }
+        if !self.is_made {
+            return "".into();
+        }
+        let spare = self.spare.get_or_init(|| {
+            let made = Pair::new(&names(IpAddr::from([127, 0, 0, 1])), Timestamp::now());
+            made.inspect_err(|why| tracing::warn!(%why, "pods are not told whom to believe"))
+                .ok()
+        });
+        spare
+            .as_ref()
+            .map_or_else(|| "".into(), |pair| pair.authority.as_str().into())
+    }
+
+    /// Before the listener looks into its folder: what pods were told is there.
+    pub(crate) fn keep(&self, folder: &Folder) -> Result<(), FolderError> {
+        match self.spare.get().and_then(Option::as_ref) {
+            Some(pair) if folder.read(AUTHORITY)?.is_none() => pair.write(folder),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Identity {
     /// From the folder, made there if there is none, or if what is there will not do for long.
     pub(super) fn kept(folder: &Folder, address: IpAddr, now: Timestamp) -> Result<Self, CertificateError> {
         let names = names(address);
@@ -84,10 +140,7 @@ impl Identity {
         }
         let pair = Pair::new(&names, now)?;
         let config = pair.check(&names, now).map_err(CertificateError::Refused)?;
-        // The key last: a start that finds all three finds a pair, or sees that it is none.
-        folder.write(AUTHORITY, &pair.authority)?;
-        folder.write(SERVER, &pair.server)?;
-        folder.write(KEY, &pair.key)?;
+        pair.write(folder)?;
         Ok(pair.identity(config))
     }
 }
@@ -108,7 +161,21 @@ struct Pair {
     key: String,
 }
 
+impl fmt::Debug for Pair {
+    /// Without the key.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Pair")
+    }
+}
+
 impl Pair {
+    /// The key last: a start that finds all three finds a pair, or sees that it is none.
+    fn write(&self, folder: &Folder) -> Result<(), FolderError> {
+        folder.write(AUTHORITY, &self.authority)?;
+        folder.write(SERVER, &self.server)?;
+        folder.write(KEY, &self.key)
+    }
+
     fn new(names: &[String], now: Timestamp) -> Result<Self, CertificateError> {
         Self::made(names, now).map_err(|error| CertificateError::Refused(error.to_string()))
     }

@@ -5,7 +5,7 @@ use http_body_util::{BodyExt as _, Full};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
-use usher_embedded::{Cluster, Options};
+use usher_embedded::{Cluster, Controller, Controllers, Options};
 
 pub struct World {
     server: Server,
@@ -52,6 +52,11 @@ impl World {
     pub fn new() -> Self {
         Self::with(Options {
             seed: Some(0),
+            // Those of the API server itself: the others' writes would be asked about, too.
+            controllers: Controllers::none()
+                .with(Controller::GarbageCollector)
+                .with(Controller::Namespaces)
+                .with(Controller::Definitions),
             ..Options::default()
         })
     }

@@ -190,8 +190,8 @@ impl Normaliser {
                     "resourceVersion" if is_number(text) && text != "0" => self.ordinal("rv", text),
                     "continue" if !text.is_empty() => "<continue>".to_owned(),
                     "pod-template-hash" => self.ordinal("hash", text),
-                    "containerID" => self.ordinal("container", text),
-                    "imageID" => "<image-id>".to_owned(),
+                    "containerID" if is_checksum(text) => self.ordinal("container", text),
+                    "imageID" if is_checksum(text) => "<image-id>".to_owned(),
                     // As it is called in full.
                     "image" => self.text(text.strip_prefix("docker.io/library/").unwrap_or(text)),
                     "reportingInstance" => SCHEDULER.replace(text, "default-scheduler-<host>").into_owned(),
@@ -278,6 +278,11 @@ fn hide_age(cell: &mut Value) {
             *text = AGO.replace_all(text, "(<age> ago)").into_owned();
         }
     }
+}
+
+/// Nothing that anybody wrote by hand.
+fn is_checksum(text: &str) -> bool {
+    text.len() > 8
 }
 
 fn is_number(text: &str) -> bool {
@@ -367,6 +372,31 @@ mod tests {
             got[1]["object"]["rows"][0]["object"]["metadata"]["resourceVersion"],
             "<rv>"
         );
+    }
+
+    #[test]
+    fn f2_revisions_and_containers_are_ordinals_wherever_they_stand() {
+        let set = json!({"metadata": {"name": "d-6c5c4f7d9b", "labels": {"pod-template-hash": "6c5c4f7d9b"}}});
+        let told = json!({"message": "ReplicaSet \"d-6c5c4f7d9b\" is progressing, not d-55bd77f9c4", "image": "i:1"});
+        let status = json!({"containerID": "x://0123456789ab", "imageID": "", "image": "docker.io/library/busybox:1"});
+        let got = normal("", &[set, told, status]);
+        assert_eq!(got[0]["metadata"]["name"], "d-<hash-1>");
+        assert_eq!(got[0]["metadata"]["labels"]["pod-template-hash"], "<hash-1>");
+        assert_eq!(
+            got[1]["message"],
+            "ReplicaSet \"d-<hash-1>\" is progressing, not d-<hash-2>"
+        );
+        let want = json!({"containerID": "<container-1>", "imageID": "", "image": "busybox:1"});
+        assert_eq!(got[2], want);
+    }
+
+    #[test]
+    fn f2_suffixes_are_alike_where_the_case_says_so() {
+        let event =
+            json!({"message": "Created pod: r-x2x4x", "name": "r.18a7c0ffee00c0de", "note": "r-x2x4x-6c5c4f7d9b"});
+        let got = normal("# x\nsuffixes: alike\n", &[event]);
+        let want = json!({"message": "Created pod: r-<suffix>", "name": "r.<event>", "note": "r-<suffix>-<hash-1>"});
+        assert_eq!(got, [want]);
     }
 
     #[test]

@@ -51,9 +51,12 @@ fn evict(world: &World, pod: &str) -> u16 {
     world.ask("POST", &format!("{PODS}/{pod}/eviction"), Some(&body)).0
 }
 
-/// Nobody works on ReplicaSets here: the pods are what the test made.
+/// The node is trusted for a while.
 fn a_world() -> World {
-    let world = World::new();
+    let world = World::with(usher_embedded::Options {
+        node_grace: jiff::SignedDuration::from_hours(1),
+        ..crate::world::options()
+    });
     world.node("n1", &json!({}));
     world
 }
@@ -147,8 +150,7 @@ fn c8_pods_of_a_kind_that_cannot_be_scaled_fail_the_budget_with_the_reason() {
     let body = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i"}]},
         "metadata": {"name": "p", "labels": {"app": "db"}, "ownerReferences": owner}});
     // The garbage collector would take a pod whose owner never was.
-    let controllers = usher_embedded::Controllers::all().without(usher_embedded::Controller::GarbageCollector);
-    let mut world_without = World::without(controllers);
+    let mut world_without = World::without(usher_embedded::Controller::GarbageCollector);
     budget(&world_without, json!({"maxUnavailable": 1}));
     world_without.post(PODS, &body);
     world_without.settle();

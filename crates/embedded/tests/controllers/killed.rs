@@ -100,7 +100,8 @@ fn state(world: &World) -> BTreeMap<String, Value> {
     all
 }
 
-const BY_CHANCE: [&str; 12] = [
+const BY_CHANCE: [&str; 13] = [
+    "lastHeartbeatTime",
     "uid",
     "resourceVersion",
     "managedFields",

@@ -106,7 +106,7 @@ fn c7_a_claim_waits_for_its_first_consumer_and_then_gets_a_volume_on_its_node() 
     assert_eq!(volume["metadata"]["name"], format!("pvc-{uid}"));
     assert_eq!(volume["status"]["phase"], "Bound");
     assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
-    assert_eq!(volume["spec"]["csi"]["driver"], "usher.dev/directory");
+    assert_eq!(volume["spec"]["csi"]["driver"], "directory.usher.dev");
     assert_eq!(
         volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"],
         json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]}])

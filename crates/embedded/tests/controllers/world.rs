@@ -7,14 +7,36 @@ use http_body_util::{BodyExt, Full};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use usher_embedded::clock::{Clock, ManualClock};
-use usher_embedded::{Cluster, Controllers, Manual, Options};
+use usher_embedded::{Cluster, Controller, Controllers, Manual, Options};
 
 pub struct World {
     pub manual: Manual,
 }
 
+/// Those that this suite is about, and who takes away what they leave. Nobody makes or places pods but the test.
+pub fn controllers() -> Controllers {
+    [
+        Controller::GarbageCollector,
+        Controller::Namespaces,
+        Controller::ServiceAccounts,
+        Controller::RootCertificates,
+        Controller::Tokens,
+        Controller::Endpoints,
+        Controller::EndpointSlices,
+        Controller::Volumes,
+        Controller::Protection,
+        Controller::Disruption,
+        Controller::Nodes,
+        Controller::PodGarbage,
+        Controller::Definitions,
+    ]
+    .into_iter()
+    .fold(Controllers::none(), Controllers::with)
+}
+
 pub fn options() -> Options {
     Options {
+        controllers: controllers(),
         clock: Clock::Manual(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())),
         seed: Some(7),
         ..Options::default()
@@ -22,7 +44,6 @@ pub fn options() -> Options {
 }
 
 impl World {
-    /// With the controllers of this part alone: the test itself does what the others would.
     pub fn new() -> Self {
         Self::with(options())
     }
@@ -34,9 +55,9 @@ impl World {
         world
     }
 
-    pub fn without(controllers: Controllers) -> Self {
+    pub fn without(controller: Controller) -> Self {
         Self::with(Options {
-            controllers,
+            controllers: controllers().without(controller),
             ..options()
         })
     }
@@ -122,6 +143,11 @@ impl World {
         self.settle();
     }
 
+    /// Now, as objects say it.
+    pub fn time(&self) -> String {
+        self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
     pub fn now(&self) -> Timestamp {
         self.manual.clock().now()
     }
@@ -152,8 +178,7 @@ impl World {
     }
 
     pub fn node_says(&self, name: &str, ready: &str) -> Value {
-        let now = self.now().to_string();
-        let now = now.split('.').next().unwrap().trim_end_matches('Z').to_owned() + "Z";
+        let now = self.time();
         self.patch(
             &format!("/api/v1/nodes/{name}/status"),
             &json!({"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "KubeletReady",
@@ -179,7 +204,7 @@ impl World {
         self.patch(
             &format!("/api/v1/namespaces/default/pods/{name}/status"),
             &json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": [
-                {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:10Z"}]}}),
+                {"type": "Ready", "status": ready, "lastTransitionTime": self.time()}]}}),
         );
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::world::{MAPS, World, map, owner};
+use crate::world::{MAPS, World, deleting, map, owner};
 
 #[test]
 fn c1_dependents_go_with_their_owner_in_the_background() {
@@ -195,8 +195,8 @@ fn o12_an_object_goes_with_its_last_finalizer_and_its_dependents_follow() {
 
 #[test]
 fn e1_a_cluster_without_the_collector_keeps_dependents() {
-    use usher_embedded::{Controller, Controllers};
-    let mut world = World::with(Controllers::all().without(Controller::GarbageCollector));
+    use usher_embedded::Controller;
+    let mut world = World::with(deleting().without(Controller::GarbageCollector));
     let a = world.config_map("default", "a", vec![]);
     world.config_map("default", "b", vec![owner(&a, None)]);
     world.delete(&map("a"), "Background");

@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Full};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use usher_embedded::clock::{Clock, ManualClock};
-use usher_embedded::{Cluster, Controllers, Manual, Options};
+use usher_embedded::{Cluster, Controller, Controllers, Manual, Options};
 
 pub struct World {
     pub manual: Manual,
@@ -22,9 +22,19 @@ pub fn owner(object: &Value, block: Option<bool>) -> Value {
     owner
 }
 
+/// Those that take things away because others went: no other writes anything here.
+pub fn deleting() -> Controllers {
+    Controllers::none()
+        .with(Controller::GarbageCollector)
+        .with(Controller::Namespaces)
+        .with(Controller::Definitions)
+        .with(Controller::Events)
+        .with(Controller::Compaction)
+}
+
 impl World {
     pub fn new() -> Self {
-        Self::with(Controllers::all())
+        Self::with(deleting())
     }
 
     pub fn with(controllers: Controllers) -> Self {

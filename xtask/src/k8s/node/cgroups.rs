@@ -84,3 +84,18 @@ fn below(cgroup: &Path) -> Vec<PathBuf> {
     found.push(cgroup.to_owned());
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths;
+
+    #[test]
+    fn what_is_below_comes_before_what_it_is_in() {
+        let root = paths::temporary_folder("usher-cgroups").unwrap();
+        paths::create_folder(&root.join("a/b")).unwrap();
+        paths::write_private(&root.join("a/cgroup.procs"), "").unwrap();
+        assert_eq!(below(&root), [root.join("a/b"), root.join("a"), root.clone()]);
+        paths::remove(&root).unwrap();
+    }
+}

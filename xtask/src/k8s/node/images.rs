@@ -15,6 +15,7 @@ use crate::{paths, process};
 pub(super) const PAUSE: &str = "usher.local/pause:1";
 /// As containerd spells what pods call `busybox:1`.
 const BUSYBOX: &str = "docker.io/library/busybox:1";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 pub(super) fn checksum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -32,14 +33,10 @@ pub(super) fn write(home: &Path, packages: &Packages) -> Result<PathBuf> {
     let layer = work.join("layer.tar");
     tar(&files, &layer)?;
     let layer = std::fs::read(&layer).map_err(Error::at("read", &layer))?;
-    let images = [
-        (BUSYBOX, json!({"Cmd": ["sh"]})),
-        (PAUSE, json!({"Entrypoint": ["/bin/sleep", "infinity"]})),
+    let manifests = [
+        layout.image(BUSYBOX, &["sh"], &layer)?,
+        layout.image(PAUSE, &["/bin/sleep", "infinity"], &layer)?,
     ];
-    let manifests = images
-        .into_iter()
-        .map(|(name, config)| layout.image(name, config, &layer))
-        .collect::<Result<Vec<_>>>()?;
     let index =
         json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": manifests});
     write_file(&layout.root.join("index.json"), index.to_string().as_bytes())?;
@@ -54,40 +51,56 @@ struct Layout {
     root: PathBuf,
 }
 
+/// Bytes in the layout, as others refer to them.
+struct Blob {
+    media_type: &'static str,
+    digest: String,
+    size: usize,
+}
+
+impl Blob {
+    fn reference(&self) -> Value {
+        json!({"mediaType": self.media_type, "digest": self.digest, "size": self.size})
+    }
+}
+
 impl Layout {
-    /// Writes an image of one layer; returns what the index says of it.
-    fn image(&self, name: &str, mut config: Value, layer: &[u8]) -> Result<Value> {
+    /// Writes an image of one layer that runs `command`; returns what the index says of it.
+    fn image(&self, name: &str, command: &[&str], layer: &[u8]) -> Result<Value> {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
             "aarch64" => "arm64",
             other => other,
         };
-        config["Env"] = json!(["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
         let layer = self.blob("application/vnd.oci.image.layer.v1.tar", layer)?;
+        let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         let config = json!({
-            "architecture": architecture, "os": "linux", "config": config,
-            "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+            "architecture": architecture, "os": "linux", "config": {"Cmd": command, "Env": [path]},
+            "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
         });
         let config = self.blob(
             "application/vnd.oci.image.config.v1+json",
             config.to_string().as_bytes(),
         )?;
         let manifest = json!({
-            "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": config, "layers": [layer],
+            "schemaVersion": 2, "mediaType": MANIFEST,
+            "config": config.reference(), "layers": [layer.reference()],
         });
-        let mut entry = self.blob(
-            "application/vnd.oci.image.manifest.v1+json",
-            manifest.to_string().as_bytes(),
-        )?;
-        entry["annotations"] = json!({"io.containerd.image.name": name});
-        Ok(entry)
+        let manifest = self.blob(MANIFEST, manifest.to_string().as_bytes())?;
+        Ok(json!({
+            "mediaType": manifest.media_type, "digest": manifest.digest, "size": manifest.size,
+            "annotations": {"io.containerd.image.name": name},
+        }))
     }
 
-    fn blob(&self, media_type: &str, bytes: &[u8]) -> Result<Value> {
+    fn blob(&self, media_type: &'static str, bytes: &[u8]) -> Result<Blob> {
         let sum = checksum(bytes);
         write_file(&self.root.join("blobs/sha256").join(&sum), bytes)?;
-        Ok(json!({"mediaType": media_type, "digest": format!("sha256:{sum}"), "size": bytes.len()}))
+        Ok(Blob {
+            media_type,
+            digest: format!("sha256:{sum}"),
+            size: bytes.len(),
+        })
     }
 }
 
@@ -129,5 +142,30 @@ fn tar(folder: &Path, archive: &Path) -> Result<()> {
     match process::ask(&mut tar) {
         Some(_) => Ok(()),
         None => Err(Error::Machine(format!("tar cannot pack {}", folder.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_refers_to_what_was_written() {
+        let root = paths::temporary_folder("usher-images").unwrap();
+        let layout = Layout { root: root.clone() };
+        paths::create_folder(&root.join("blobs/sha256")).unwrap();
+        let entry = layout.image("a:1", &["sh"], b"layer").unwrap();
+        let read = |digest: &Value| -> Value {
+            let sum = digest.as_str().unwrap().strip_prefix("sha256:").unwrap();
+            let text = paths::read(&root.join("blobs/sha256").join(sum)).unwrap();
+            serde_json::from_str(&text).unwrap_or(Value::String(text))
+        };
+        let manifest = read(entry.get("digest").unwrap());
+        let config = read(manifest.pointer("/config/digest").unwrap());
+        let layer = manifest.pointer("/layers/0/digest").unwrap();
+        assert_eq!(read(layer), "layer");
+        assert_eq!(config.pointer("/rootfs/diff_ids/0").unwrap(), layer);
+        assert_eq!(config.pointer("/config/Cmd").unwrap(), &json!(["sh"]));
+        paths::remove(&root).unwrap();
     }
 }

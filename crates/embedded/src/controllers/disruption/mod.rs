@@ -7,7 +7,6 @@
 mod count;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,11 +16,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, OwnerReference, Time};
 use serde_json::{Value, json};
 
+use super::glimpse::{self, Glimpse};
 use super::hand::{changed, name_of, place, reference, target, uid_of};
 use super::recorder::Happening;
 use super::{Census, Control, Hand, Next, Wishes, pods};
 use crate::fault::{Fault, quote};
-use crate::registry::object;
+use crate::registry::{object, select};
 use crate::store::{Entry, LogEntry};
 
 pub(super) use count::disrupted;
@@ -34,44 +34,51 @@ const POD: &str = "pod/";
 
 /// Keys are `budget/namespace/name`, and `pod/namespace/name` for pods that were to go.
 #[derive(Debug, Default)]
-pub(super) struct Disruption {
-    /// Pods as they were seen last.
-    seen: BTreeMap<String, Arc<Pod>>,
+pub(super) struct Disruption;
+
+/// A budget without a selector selects nothing.
+fn selector(budget: &PodDisruptionBudget) -> Option<select::LabelSelector> {
+    pods::selector(budget.spec.as_ref()?.selector.as_ref()?)
 }
 
-impl Disruption {
-    fn touch(hand: &Hand, pod: &Pod, wishes: &mut Wishes) {
-        for budget in hand.mirror.budgets.list(pod.metadata.namespace.as_deref()) {
-            if selects(&budget, pod) {
-                wishes.sync(format!("{BUDGET}{}", place(&budget.metadata)));
-            }
+/// What a budget's status shows of a pod.
+fn shown(pod: &Glimpse) -> (bool, bool, Option<&str>, &BTreeMap<String, String>) {
+    (
+        pod.is_ready(),
+        pod.is_deleting(),
+        pod.controller(),
+        &pod.metadata.labels,
+    )
+}
+
+fn see_pod(hand: &Hand, line: &LogEntry, wishes: &mut Wishes) {
+    let (old, new) = glimpse::of_line(line);
+    if new.as_ref().is_some_and(|pod| pod.doubtful_since().is_some()) {
+        wishes.sync(format!("{POD}{}", glimpse::place(&line.key)));
+    }
+    if old.as_ref().map(shown) == new.as_ref().map(shown) {
+        return;
+    }
+    for budget in hand.mirror.budgets.list(line.key.namespace()) {
+        let Some(selector) = selector(&budget) else {
+            continue;
+        };
+        if [&old, &new]
+            .into_iter()
+            .flatten()
+            .any(|pod| selector.matches(&pod.metadata.labels))
+        {
+            wishes.sync(format!("{BUDGET}{}", place(&budget.metadata)));
         }
     }
 }
 
-/// A budget without a selector selects nothing.
-fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-    selector
-        .and_then(pods::selector)
-        .is_some_and(|selector| pods::selects(&selector, &pod.metadata))
-}
-
-/// What a budget's status shows of a pod.
-fn shown(pod: &Pod) -> (bool, bool, Option<&str>) {
-    let owner = pods::controller_of(&pod.metadata).map(|owner| owner.uid.as_str());
-    (pods::is_pod_ready(pod), pods::is_deleting(&pod.metadata), owner)
-}
-
 impl Control for Disruption {
-    fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
-        self.seen.clear();
-        for pod in hand.mirror.pods.list(None) {
-            let key = place(&pod.metadata);
-            if count::is_stale_after(&pod).is_some() {
+    fn begin(&mut self, hand: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
+        for (key, pod) in glimpse::of_state(state) {
+            if pod.doubtful_since().is_some() {
                 wishes.sync(format!("{POD}{key}"));
             }
-            self.seen.insert(key, pod);
         }
         for budget in hand.mirror.budgets.list(None) {
             wishes.sync(format!("{BUDGET}{}", place(&budget.metadata)));
@@ -79,27 +86,9 @@ impl Control for Disruption {
     }
 
     fn see(&mut self, hand: &Hand, line: &LogEntry, _: &Census, wishes: &mut Wishes) {
-        let namespace = line.key.namespace();
-        let key = format!("{}/{}", namespace.unwrap_or_default(), line.key.name());
         match (line.key.group(), line.key.resource()) {
-            ("policy", "poddisruptionbudgets") => wishes.sync(format!("{BUDGET}{key}")),
-            ("", "pods") => {
-                let new = hand.mirror.pods.get(namespace, line.key.name());
-                let old = match &new {
-                    Some(new) => self.seen.insert(key.clone(), new.clone()),
-                    None => self.seen.remove(&key),
-                };
-                let labels = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|pod| pod.metadata.labels.clone());
-                let is_same = old.as_deref().map(shown) == new.as_deref().map(shown) && labels(&old) == labels(&new);
-                if !is_same {
-                    for pod in [&old, &new].into_iter().flatten() {
-                        Self::touch(hand, pod, wishes);
-                    }
-                }
-                if new.is_some_and(|pod| count::is_stale_after(&pod).is_some()) {
-                    wishes.sync(format!("{POD}{key}"));
-                }
-            }
+            ("policy", "poddisruptionbudgets") => wishes.sync(format!("{BUDGET}{}", glimpse::place(&line.key))),
+            ("", "pods") => see_pod(hand, line, wishes),
             _ => {}
         }
     }
@@ -123,7 +112,12 @@ async fn sync_budget(hand: &Hand, namespace: &str, name: &str) -> Result<Next, F
         return Ok(Next::Done);
     };
     let mut pods = hand.mirror.pods.list(Some(namespace));
-    pods.retain(|pod| selects(&budget, pod));
+    let selector = selector(&budget);
+    pods.retain(|pod| {
+        selector
+            .as_ref()
+            .is_some_and(|selector| pods::selects(selector, &pod.metadata))
+    });
     if pods.is_empty() {
         tell(hand, &budget, "Normal", "NoPods", "No matching pods found".to_owned()).await;
     }

@@ -20,7 +20,10 @@ pub(super) fn selector(service: &Service) -> Option<&Labels> {
 }
 
 pub(super) fn selects(selector: &Labels, pod: &Pod) -> bool {
-    let labels = pod.metadata.labels.as_ref();
+    holds(selector, pod.metadata.labels.as_ref())
+}
+
+pub(super) fn holds(selector: &Labels, labels: Option<&Labels>) -> bool {
     selector
         .iter()
         .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))

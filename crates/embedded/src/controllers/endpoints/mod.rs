@@ -27,23 +27,20 @@ use super::{Census, Control, Hand, Next, Wishes};
 use crate::fault::Fault;
 use crate::store::{Entry, LogEntry};
 
-use follow::Follow;
 use times::Times;
 
-/// Says that pods without a Service do not count.
+/// Since when a change was waiting to be written.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// Writes Endpoints. Keys are `namespace/name` of Services.
 #[derive(Debug, Default)]
 pub(super) struct Endpoints {
-    follow: Follow,
     times: Times,
 }
 
 /// Writes EndpointSlices. Keys are `namespace/name` of Services.
 #[derive(Debug, Default)]
 pub(super) struct EndpointSlices {
-    follow: Follow,
     times: Times,
 }
 
@@ -59,7 +56,7 @@ fn subject(hand: &Hand, namespace: &str, name: &str) -> Option<(Arc<Service>, Ve
 impl Control for Endpoints {
     fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
         self.times = Times::default();
-        self.follow.begin(hand, wishes);
+        follow::begin(hand, wishes);
         // Some may have outlived their Service.
         for endpoints in hand.mirror.endpoints.list(None) {
             wishes.sync(super::hand::place(&endpoints.metadata));
@@ -75,7 +72,7 @@ impl Control for Endpoints {
                     line.key.name()
                 ));
             }
-            _ => self.follow.see(hand, line, wishes),
+            _ => follow::see(hand, line, wishes),
         }
     }
 
@@ -136,7 +133,7 @@ impl Control for Endpoints {
 impl Control for EndpointSlices {
     fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
         self.times = Times::default();
-        self.follow.begin(hand, wishes);
+        follow::begin(hand, wishes);
     }
 
     fn see(&mut self, hand: &Hand, line: &LogEntry, _: &Census, wishes: &mut Wishes) {
@@ -146,7 +143,7 @@ impl Control for EndpointSlices {
                     wishes.sync(service);
                 }
             }
-            _ => self.follow.see(hand, line, wishes),
+            _ => follow::see(hand, line, wishes),
         }
     }
 

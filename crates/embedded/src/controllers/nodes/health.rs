@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::controllers::pods;
+
 /// What a node posts; when it posts nothing, none of it is known. `NetworkUnavailable` is not the node's own.
 const POSTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
@@ -65,6 +67,21 @@ pub(super) fn lost(node: &Node, now: Timestamp) -> Option<Vec<NodeCondition>> {
         }
     }
     (conditions != before).then_some(conditions)
+}
+
+/// Whether a pod only seems to be ready: its node is lost, or stopped to be ready after the pod became so. What a node that
+/// lives says of a pod later counts again.
+pub(super) fn is_doubtful(pod: &Pod, node: &Node) -> bool {
+    let (Some(said), Some(node)) = (pods::condition(pod, "Ready"), ready(node)) else {
+        return false;
+    };
+    let since = |time: &Option<Time>| time.as_ref().map(|time| time.0);
+    said.status == "True"
+        && match node.status.as_str() {
+            "Unknown" => true,
+            "False" => since(&said.last_transition_time) <= since(&node.last_transition_time),
+            _ => false,
+        }
 }
 
 /// The conditions of a pod whose node is lost.

@@ -21,10 +21,12 @@ use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use serde_json::json;
 
 use super::disruption::disrupted;
-use super::hand::{changed, name_of, place, reference, uid_of};
+use super::glimpse;
+use super::hand::{changed, name_of, reference, uid_of};
 use super::recorder::Happening;
 use super::{Census, Control, Hand, Next, Wishes, pods};
 use crate::fault::Fault;
+use crate::registry::object;
 use crate::store::{Entry, Kind, LogEntry};
 
 const COMPONENT: &str = "node-controller";
@@ -42,8 +44,6 @@ pub(super) struct Nodes {
     /// Nodes as they were seen last.
     seen: BTreeMap<String, Arc<Node>>,
     ready: BTreeSet<String>,
-    /// Nodes that said of themselves that they are not ready any more.
-    turned: BTreeSet<String>,
     /// The uids of nodes that were taken away, for the event that says so.
     gone: BTreeMap<String, String>,
     /// Which pods are on which node.
@@ -56,14 +56,14 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    fn place_pod(&mut self, pod: &Pod) -> bool {
-        let key = place(&pod.metadata);
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        let Some(node) = node.filter(|node| !node.is_empty()) else {
+    /// Whether it was not known to be there.
+    fn place_pod(&mut self, key: &str, node: &str) -> bool {
+        if node.is_empty() || self.placed.get(key).is_some_and(|known| known == node) {
             return false;
-        };
-        self.on.entry(node.clone()).or_default().insert(key.clone());
-        self.placed.insert(key, node.clone()).as_deref() != Some(&node)
+        }
+        self.on.entry(node.to_owned()).or_default().insert(key.to_owned());
+        self.placed.insert(key.to_owned(), node.to_owned());
+        true
     }
 
     fn unplace_pod(&mut self, key: &str) {
@@ -91,7 +91,6 @@ impl Nodes {
         let was_any_ready = !self.ready.is_empty();
         let Some(new) = hand.mirror.nodes.get(None, name) else {
             self.ready.remove(name);
-            self.turned.remove(name);
             self.tainted.remove(name);
             if let Some(old) = self.seen.remove(name) {
                 self.gone.insert(name.to_owned(), uid_of(&old.metadata).to_owned());
@@ -107,12 +106,8 @@ impl Nodes {
         let is_ready = health::is_ready(&new);
         if is_ready {
             self.ready.insert(name.to_owned());
-            self.turned.remove(name);
         } else {
             self.ready.remove(name);
-            if old.as_deref().is_some_and(health::is_ready) {
-                self.turned.insert(name.to_owned());
-            }
         }
         let beat = |node: &Node| health::ready(node).and_then(|ready| ready.last_heartbeat_time.clone());
         let word = |node: &Node| health::ready(node).map(|ready| ready.status.clone());
@@ -141,7 +136,7 @@ impl Nodes {
 
     /// Whether there is any node that is ready decides about all of them.
     fn all_if(&self, was_any_ready: bool, wishes: &mut Wishes) {
-        if was_any_ready != !self.ready.is_empty() {
+        if was_any_ready == self.ready.is_empty() {
             for name in self.seen.keys() {
                 wishes.sync(format!("{NODE}{name}"));
             }
@@ -165,10 +160,10 @@ impl Nodes {
 }
 
 impl Control for Nodes {
-    fn begin(&mut self, hand: &Hand, _: &[Entry], _: &Census, wishes: &mut Wishes) {
+    fn begin(&mut self, hand: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
         *self = Self::default();
-        for pod in hand.mirror.pods.list(None) {
-            self.place_pod(&pod);
+        for (key, pod) in glimpse::of_state(state) {
+            self.place_pod(&key, &pod.spec.node_name);
         }
         for node in hand.mirror.nodes.list(None) {
             let name = name_of(&node.metadata).to_owned();
@@ -190,21 +185,22 @@ impl Control for Nodes {
     fn see(&mut self, hand: &Hand, line: &LogEntry, _: &Census, wishes: &mut Wishes) {
         match (line.key.group(), line.key.resource()) {
             ("", "nodes") => self.see_node(hand, line, wishes),
-            ("coordination.k8s.io", "leases") if line.key.namespace() == Some(LEASES) => {
-                if self.seen.contains_key(line.key.name()) && line.entry().is_some() {
-                    Self::hear(hand, line.key.name(), wishes);
-                }
+            ("coordination.k8s.io", "leases")
+                if line.key.namespace() == Some(LEASES)
+                    && line.kind != Kind::Delete
+                    && self.seen.contains_key(line.key.name()) =>
+            {
+                Self::hear(hand, line.key.name(), wishes);
             }
             ("", "pods") => {
-                let namespace = line.key.namespace();
-                let key = format!("{}/{}", namespace.unwrap_or_default(), line.key.name());
-                match hand.mirror.pods.get(namespace, line.key.name()) {
+                let key = glimpse::place(&line.key);
+                match glimpse::of_line(line).1 {
                     None => {
                         self.unplace_pod(&key);
                         wishes.no_more(format!("{POD}{key}"));
                     }
                     Some(pod) => {
-                        let is_new = self.place_pod(&pod);
+                        let is_new = self.place_pod(&key, &pod.spec.node_name);
                         let node = self.placed.get(&key);
                         if node.is_some_and(|node| self.tainted.contains_key(node)) {
                             wishes.sync(format!("{POD}{key}"));
@@ -264,20 +260,19 @@ impl Nodes {
         let Some(node) = hand.mirror.nodes.get(None, name) else {
             return Ok(Next::Done);
         };
-        let is_lost = health::ready(&node).is_some_and(|ready| ready.status == "Unknown");
-        if is_lost || self.turned.contains(name) {
-            self.pods_not_ready(hand, name).await?;
-            self.turned.remove(name);
+        if health::ready(&node).is_some_and(|ready| ready.status != "True") {
+            self.pods_not_ready(hand, &node).await?;
         }
         let wanted = taints::wanted(&node, !self.ready.is_empty(), hand.now());
         let labels = taints::labels(&node);
         if wanted.is_some() || !labels.is_empty() {
             let mut change = json!({"metadata": {"resourceVersion": node.metadata.resource_version}});
             if let Some(wanted) = wanted {
-                change["spec"] = json!({"taints": if wanted.is_empty() { None } else { Some(wanted) }});
+                let taints = if wanted.is_empty() { None } else { Some(wanted) };
+                object::set_at(&mut change, "spec.taints", json!(taints));
             }
             if !labels.is_empty() {
-                change["metadata"]["labels"] = json!(labels);
+                object::set_at(&mut change, "metadata.labels", json!(labels));
             }
             changed(hand.patch(&hand.target_of::<Node>(None, name)?, "", change).await)?;
         }
@@ -285,15 +280,15 @@ impl Nodes {
     }
 
     /// Whoever leads clients to these pods leads them elsewhere.
-    async fn pods_not_ready(&self, hand: &Hand, node: &str) -> Result<(), Fault> {
-        for key in self.on.get(node).into_iter().flatten() {
+    async fn pods_not_ready(&self, hand: &Hand, node: &Node) -> Result<(), Fault> {
+        for key in self.on.get(name_of(&node.metadata)).into_iter().flatten() {
             let Some((namespace, name)) = key.split_once('/') else {
                 continue;
             };
             let Some(pod) = hand.mirror.pods.get(Some(namespace), name) else {
                 continue;
             };
-            if !pods::is_pod_ready(&pod) {
+            if !health::is_doubtful(&pod, node) {
                 continue;
             }
             let conditions = health::pod_not_ready(&pod, hand.now());

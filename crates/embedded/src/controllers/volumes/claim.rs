@@ -11,6 +11,7 @@ use crate::controllers::Hand;
 use crate::controllers::hand::{annotation, changed, name_of, reference, uid_of};
 use crate::controllers::protection::claims_of;
 use crate::fault::{Fault, quote};
+use crate::registry::object;
 
 const DEFAULT_CLASS: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
@@ -91,7 +92,7 @@ fn default_class(hand: &Hand) -> Option<String> {
     let mut classes = hand.mirror.classes.list(None);
     classes.retain(|class| {
         let says = |key: &&str| annotation(&class.metadata, key) == Some("true");
-        DEFAULT_CLASS.iter().any(|key| says(&key))
+        DEFAULT_CLASS.iter().any(says)
     });
     classes
         .into_iter()
@@ -167,7 +168,7 @@ async fn bind(
         let mut change = json!({"metadata": {"resourceVersion": volume.metadata.resource_version},
             "spec": {"claimRef": reference(claim)}});
         if !was_for_it {
-            change["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
+            object::set_at(&mut change, "metadata.annotations", json!({BOUND_BY_CONTROLLER: "yes"}));
         }
         let target = hand.target_of::<PersistentVolume>(None, name_of(&volume.metadata))?;
         return changed(hand.patch(&target, "", change).await);

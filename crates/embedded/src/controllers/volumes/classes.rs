@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::DRIVER;
+use super::PROVISIONER;
 
 #[derive(Debug)]
 pub(crate) struct Class {
@@ -38,12 +38,13 @@ pub(crate) const CLASSES: [Class; 3] = [
 
 impl Class {
     pub(crate) fn body(&self) -> Value {
-        let mut metadata = json!({"name": self.name});
-        if self.is_default {
-            metadata["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
-        }
+        let metadata = if self.is_default {
+            json!({"name": self.name, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}})
+        } else {
+            json!({"name": self.name})
+        };
         json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata, "provisioner": DRIVER,
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata, "provisioner": PROVISIONER,
             "reclaimPolicy": self.reclaim, "volumeBindingMode": self.binding, "allowVolumeExpansion": true,
         })
     }

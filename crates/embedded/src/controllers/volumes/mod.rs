@@ -33,8 +33,10 @@ pub(crate) use classes::CLASSES;
 pub(crate) use folders::folder;
 
 const COMPONENT: &str = "persistentvolume-controller";
-/// Who makes our volumes, and by which name nodes know them.
-pub(crate) const DRIVER: &str = "usher.dev/directory";
+/// Who makes our volumes: what classes say.
+const PROVISIONER: &str = "usher.dev/directory";
+/// By which name nodes know them: the same, as names of drivers are written.
+pub(crate) const DRIVER: &str = "directory.usher.dev";
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";

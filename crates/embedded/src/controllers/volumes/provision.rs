@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::binding::{class_of, request, selected_node};
 use super::claim::patch;
-use super::{DRIVER, PROVISIONED_BY, SELECTED_NODE, STORAGE, make_folder, tell_claim};
+use super::{DRIVER, PROVISIONED_BY, PROVISIONER, SELECTED_NODE, STORAGE, make_folder, tell_claim};
 use crate::controllers::Hand;
 use crate::controllers::hand::{annotation, made, name_of, reference, uid_of};
 use crate::fault::{Fault, quote};
@@ -53,7 +53,7 @@ pub(super) async fn provision(
         // Its own sync goes on from there.
         return patch(hand, namespace, claim, "", change).await;
     }
-    if provisioner != DRIVER {
+    if provisioner != PROVISIONER {
         let message = format!(
             "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the \
              system administrator. If volume creation is delayed, please verify that the provisioner is running and \
@@ -109,7 +109,7 @@ async fn make(hand: &Hand, namespace: &str, claim: &PersistentVolumeClaim, class
         return Err(fault);
     }
     made(hand.make(None, &volume).await)?;
-    let message = format!("Successfully provisioned volume {name} using {DRIVER}");
+    let message = format!("Successfully provisioned volume {name} using {PROVISIONER}");
     tell_claim(hand, claim, "Normal", "ProvisioningSucceeded", message).await;
     Ok(())
 }
@@ -171,7 +171,7 @@ fn volume(claim: &PersistentVolumeClaim, class: &StorageClass, home: Option<Stri
     PersistentVolume {
         metadata: ObjectMeta {
             name: Some(name.clone()),
-            annotations: Some(BTreeMap::from([(PROVISIONED_BY.to_owned(), DRIVER.to_owned())])),
+            annotations: Some(BTreeMap::from([(PROVISIONED_BY.to_owned(), PROVISIONER.to_owned())])),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeSpec {

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::binding::{names, reserved, wants};
-use super::{BOUND_BY_CONTROLLER, DRIVER, PROVISIONED_BY, folders, tell, unusable};
+use super::{BOUND_BY_CONTROLLER, DRIVER, PROVISIONED_BY, PROVISIONER, folders, tell, unusable};
 use crate::controllers::Hand;
 use crate::controllers::hand::{annotation, changed, name_of, reference, uid_of};
 use crate::fault::Fault;
@@ -18,7 +18,7 @@ fn phase(volume: &PersistentVolume) -> &str {
 /// Whether we made it, and its folder.
 fn is_ours(volume: &PersistentVolume) -> bool {
     let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-    annotation(&volume.metadata, PROVISIONED_BY) == Some(DRIVER) && source.is_some_and(|csi| csi.driver == DRIVER)
+    annotation(&volume.metadata, PROVISIONED_BY) == Some(PROVISIONER) && source.is_some_and(|csi| csi.driver == DRIVER)
 }
 
 pub(super) async fn sync(hand: &Hand, volume: &PersistentVolume) -> Result<(), Fault> {

@@ -25,8 +25,10 @@ mod watch;
 use watch::Watch;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// What is waited for may be the third restart of a crash loop, or a node's grace.
+/// What is waited for may be the second restart of a crash loop, on a busy machine.
 const UNTIL_LIMIT: Duration = Duration::from_secs(90);
+/// Once something did not come about in that time, what follows from it will hardly do so.
+const UNTIL_LIMIT_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// One step and what came of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +54,7 @@ pub async fn run(case: &Case, target: &Target, namespace: &str) -> Story {
         watches: HashMap::new(),
         made: Vec::new(),
         namespace: namespace.to_owned(),
+        patience: UNTIL_LIMIT,
     };
     let mut story = Story::default();
     story.failures.extend(player.move_in().await.err());
@@ -97,6 +100,8 @@ struct Player<'a> {
     /// Paths of objects outside of the namespace, to be removed in the end.
     made: Vec<String>,
     namespace: String,
+    /// How long something is waited for.
+    patience: Duration,
 }
 
 /// What one request got.
@@ -247,8 +252,14 @@ impl Player<'_> {
             .map_err(|_| "no answer".to_owned())?
     }
 
-    async fn ask_until(&self, method: &str, path: &str, content_type: &str, options: &Options) -> Result<Got, String> {
-        let deadline = Instant::now() + UNTIL_LIMIT;
+    async fn ask_until(
+        &mut self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        options: &Options,
+    ) -> Result<Got, String> {
+        let deadline = Instant::now() + self.patience;
         loop {
             let got = self.ask(self.request(method, path, content_type, options)?).await?;
             let body = got.json().unwrap_or_default();
@@ -262,6 +273,7 @@ impl Player<'_> {
                 return Ok(got);
             };
             if Instant::now() > deadline {
+                self.patience = UNTIL_LIMIT_AFTER_FAILURE;
                 return Err(format!("not so yet: {until:?}; {}\n{}", got.code, render(&body)));
             }
             tokio::time::sleep(LOOK_AGAIN).await;
