@@ -6,14 +6,14 @@
 //!   [`definitions`]: instances go with their CRD (D6). [`events`]: Events go after an hour. [`compaction`]: history goes
 //!   after five minutes (S7).
 //!
-//! - [`deployments`], [`replica_sets`], [`stateful_sets`]: workloads and their pods (C4, C3, C5). They share [`pods`] (what
-//!   pods are asked), [`ownership`] (adoption and release), [`templates`] and [`batches`].
 //! - [`accounts`], [`certificates`], [`tokens`]: what each namespace and each account has (C2). [`endpoints`]: whom a
 //!   Service leads to (C6). [`volumes`], [`protection`]: claims and their volumes (C7). [`disruption`]: how many pods may
 //!   go (C8). [`nodes`], [`pod_garbage`]: nodes that are lost, and their pods (C9).
+//! - [`deployments`], [`replica_sets`], [`stateful_sets`]: workloads and their pods (C4, C3, C5). They share [`pods`] (what
+//!   pods are asked), [`ownership`] (adoption and release), [`templates`] and [`batches`].
 //! - The scheduler and the hollow nodes are controllers too: [`crate::scheduler`], [`crate::node::hollow`].
-//! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write. [`pods`], [`glimpse`]: what
-//!   all of them ask of pods.
+//! - [`mirror`]: the objects they look at, decoded once. [`recorder`]: the events they write. [`glimpse`]: what those who
+//!   follow all pods have to know of each.
 //!
 //! A controller is level-triggered: `sync(key)` looks at what is there and does what is missing. What it keeps in memory
 //! comes from the log alone and is made anew from a list ([`Control::begin`]), so it can be killed between any two
@@ -65,20 +65,25 @@ pub(crate) use census::Census;
 pub(crate) use hand::Hand;
 
 /// Which controllers there are. Work is offered in this order: dependents are collected before the namespace or the
-/// definition that they need goes.
+/// definition that they need goes; and what happens to many pods at once happens before those who count them look, who
+/// then write one status for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
     GarbageCollector,
     Namespaces,
-    Deployments,
-    ReplicaSets,
-    StatefulSets,
+    /// Gives pods their nodes (K1, K2).
+    Scheduler,
+    /// The nodes of `Options.nodes` that run nothing (11.1).
+    HollowNodes,
     /// Makes the account `default` in each namespace.
     ServiceAccounts,
     /// Makes the ConfigMap `kube-root-ca.crt` in each namespace.
     RootCertificates,
     /// Fills token Secrets, and takes them away with their account.
     Tokens,
+    Deployments,
+    ReplicaSets,
+    StatefulSets,
     Endpoints,
     EndpointSlices,
     /// Binds claims, makes and takes away the volumes of `usher.dev/directory`.
@@ -89,10 +94,6 @@ pub enum Controller {
     Nodes,
     /// Takes away pods whose node is gone, and finished ones beyond 12,500.
     PodGarbage,
-    /// Gives pods their nodes (K1, K2).
-    Scheduler,
-    /// The nodes of `Options.nodes` that run nothing (11.1).
-    HollowNodes,
     Definitions,
     /// Takes away Events an hour after their last write.
     Events,
@@ -104,12 +105,14 @@ impl Controller {
     pub const ALL: [Self; 20] = [
         Self::GarbageCollector,
         Self::Namespaces,
-        Self::Deployments,
-        Self::ReplicaSets,
-        Self::StatefulSets,
+        Self::Scheduler,
+        Self::HollowNodes,
         Self::ServiceAccounts,
         Self::RootCertificates,
         Self::Tokens,
+        Self::Deployments,
+        Self::ReplicaSets,
+        Self::StatefulSets,
         Self::Endpoints,
         Self::EndpointSlices,
         Self::Volumes,
@@ -117,8 +120,6 @@ impl Controller {
         Self::Disruption,
         Self::Nodes,
         Self::PodGarbage,
-        Self::Scheduler,
-        Self::HollowNodes,
         Self::Definitions,
         Self::Events,
         Self::Compaction,
@@ -128,12 +129,12 @@ impl Controller {
         match self {
             Self::GarbageCollector => Box::<garbage::Garbage>::default(),
             Self::Namespaces => Box::<namespaces::Namespaces>::default(),
-            Self::Deployments => Box::<deployments::Deployments>::default(),
-            Self::ReplicaSets => Box::<replica_sets::ReplicaSets>::default(),
-            Self::StatefulSets => Box::<stateful_sets::StatefulSets>::default(),
             Self::ServiceAccounts => Box::<accounts::ServiceAccounts>::default(),
             Self::RootCertificates => Box::<certificates::RootCertificates>::default(),
             Self::Tokens => Box::<tokens::Tokens>::default(),
+            Self::Deployments => Box::<deployments::Deployments>::default(),
+            Self::ReplicaSets => Box::<replica_sets::ReplicaSets>::default(),
+            Self::StatefulSets => Box::<stateful_sets::StatefulSets>::default(),
             Self::Endpoints => Box::<endpoints::Endpoints>::default(),
             Self::EndpointSlices => Box::<endpoints::EndpointSlices>::default(),
             Self::Volumes => Box::<volumes::Volumes>::default(),
@@ -155,12 +156,12 @@ impl fmt::Display for Controller {
         f.write_str(match self {
             Self::GarbageCollector => "garbage-collector",
             Self::Namespaces => "namespaces",
-            Self::Deployments => "deployments",
-            Self::ReplicaSets => "replica-sets",
-            Self::StatefulSets => "stateful-sets",
             Self::ServiceAccounts => "service-accounts",
             Self::RootCertificates => "root-certificates",
             Self::Tokens => "tokens",
+            Self::Deployments => "deployments",
+            Self::ReplicaSets => "replica-sets",
+            Self::StatefulSets => "stateful-sets",
             Self::Endpoints => "endpoints",
             Self::EndpointSlices => "endpoint-slices",
             Self::Volumes => "volumes",
@@ -258,7 +259,8 @@ impl Wishes {
         self.never.push(key.into());
     }
 
-    /// It was of no use now. Whoever wishes for it meanwhile gets it after a rest, which grows with each that it takes.
+    /// It was of no use now. Whoever wishes for it again gets it once, then after a rest, which grows with each that it
+    /// takes.
     pub(crate) fn rest(&mut self, key: impl Into<String>) {
         self.rest.push(key.into());
     }
