@@ -296,4 +296,7 @@ async fn n12_after_a_full_disk_objects_and_processes_agree_again() {
         })
         .await;
     assert!(!world.processes(&uid(&again)).is_empty());
+    // A disk that is taken away is not an empty folder: what runs there would not notice.
+    world.delete("p").await;
+    world.gone("p").await;
 }
