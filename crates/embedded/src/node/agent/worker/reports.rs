@@ -1,6 +1,6 @@
 //! What became of a chore, and what follows from it.
 
-use super::{CHECK, FIRST_TROUBLE, LONGEST_TROUBLE, Report, Worker, later, lose};
+use super::{CHECK, FIRST_TROUBLE, LONGEST_RETRY, LONGEST_TROUBLE, Report, Worker, later, lose};
 use crate::node::agent::chores::Started;
 use crate::node::agent::life::{self, Doomed, Step, Trouble};
 use crate::node::hooks::{HookFailure, Moment, POST_START_WAITING_REASON};
@@ -20,12 +20,17 @@ impl Worker {
                 None
             }
             Report::Prepared(Err(errors)) => {
-                // A namespace's own objects come a moment after it, and its first pods may be faster: the first failure is
-                // nobody's news.
-                let is_news = self.pauses.contains_key(&Step::Prepare);
+                // A namespace's own objects come a moment after it, and its first pods may be faster: that is nobody's news
+                // until it lasts.
+                let is_second = self.pauses.contains_key(&Step::Prepare);
+                let age = self.kept.start_time.map(|start| self.now().duration_since(start));
+                let is_old = age.is_none_or(|age| age > LONGEST_RETRY);
                 let pod = self.pod();
-                for error in errors.into_iter().filter(|_| is_news) {
-                    self.agent().tell_pod(&pod, true, error.reason, error.message);
+                for error in errors {
+                    let is_early = error.message.contains("\"kube-root-ca.crt\" not found") && !is_old;
+                    if is_second && !is_early {
+                        self.agent().tell_pod(&pod, true, error.reason, error.message);
+                    }
                 }
                 step.clone()
             }
