@@ -203,7 +203,7 @@ impl Drop for Folder {
 }
 
 /// Puts a file in place of another in one step, so that no reader and no crash meets half of it. `owner`: user and group.
-pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);

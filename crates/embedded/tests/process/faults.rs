@@ -285,7 +285,11 @@ async fn n12_after_a_full_disk_objects_and_processes_agree_again() {
     }
     until("it is dead", || async {
         let left = world.processes(&uid(&pod));
-        if left.iter().any(|pid| old.contains(pid)) { Err(format!("{left:?}")) } else { Ok(()) }
+        if left.iter().any(|pid| old.contains(pid)) {
+            Err(format!("{left:?}"))
+        } else {
+            Ok(())
+        }
     })
     .await;
     drop(file);

@@ -22,6 +22,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
 use crate::node::net::Block;
+use crate::serve::folder::replace;
 
 const FILE: &str = "block";
 /// Starts of one folder whose pods live at the same time; each has a socket.
@@ -204,9 +205,7 @@ impl Kept {
             text.push_str(&format!(" {number}"));
         }
         text.push('\n');
-        let new = file.with_extension("new");
-        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, file));
-        written.map_err(|error| BlockError::File {
+        replace(file, text.as_bytes(), 0o600, None).map_err(|error| BlockError::File {
             file: file.to_owned(),
             error,
         })

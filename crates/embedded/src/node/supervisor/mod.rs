@@ -42,7 +42,7 @@ const STAGE: &str = "stage";
 /// `PROGRAM pod-supervisor probe`
 const PROBE: &str = "probe";
 /// In a pod's folder: where private roots are built. Empty, always.
-const SCAFFOLD_FOLDER: &str = "root";
+const SCAFFOLD_FOLDER: &str = "root.d";
 
 /// The subcommand. `args` is what follows [`SUBCOMMAND`].
 ///

@@ -9,8 +9,8 @@
 //! |---|---|---|
 //! | `pod.json` | agent, before the supervisor starts | [`PodPlan`] |
 //! | `state.json` | supervisor, before it tells anyone | [`PodState`] |
-//! | `socket` | supervisor | where it answers: one JSON line per [`Ask`] and per [`Answer`] |
-//! | `lock` | supervisor | held while it lives, so that there are never two |
+//! | `pod.socket` | supervisor | where it answers: one JSON line per [`Ask`] and per [`Answer`] |
+//! | `pod.lock` | supervisor | held while it lives, so that there are never two |
 //! | `supervisor.log` | supervisor | its own complaints, nothing when all is well |
 //! | `<container>/<attempt>.log` | supervisor | what the container wrote; older parts are `<attempt>.log.1` to `.4` |
 //!
@@ -29,11 +29,11 @@ pub const POD_UID_VARIABLE: &str = "USHER_POD_UID";
 /// In the environment of every process of a container: the attempt's [`ContainerPlan::id`].
 pub const CONTAINER_ID_VARIABLE: &str = "USHER_CONTAINER_ID";
 
-/// Names within a pod's folder.
+/// Names within a pod's folder. With a dot: no container, whose folders are beside them, can be called so.
 pub const PLAN_FILE: &str = "pod.json";
 pub const STATE_FILE: &str = "state.json";
-pub const SOCKET_FILE: &str = "socket";
-pub const LOCK_FILE: &str = "lock";
+pub const SOCKET_FILE: &str = "pod.socket";
+pub const LOCK_FILE: &str = "pod.lock";
 pub const COMPLAINTS_FILE: &str = "supervisor.log";
 
 /// What a supervisor must know before the first container. Written by the agent, never changed.
