@@ -11,6 +11,7 @@
 //! Names with a dot: no container can be called so, and containers' logs are in folders of their names. The rest is the
 //! supervisor's ([`protocol`](crate::node::supervisor::protocol)).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,9 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::launch::stop_signal;
 use super::life::Kept;
+use crate::node::machine::Machine;
 use crate::node::supervisor::protocol::{PodState, STATE_FILE};
 
 const KEPT: &str = "agent.json";
@@ -153,5 +156,14 @@ impl PodAtRest {
         let seconds = object.and_then(|pod| pod.spec?.termination_grace_period_seconds);
         let seconds = u64::try_from(seconds.unwrap_or(30)).unwrap_or(30);
         std::time::Duration::from_secs(seconds.max(2))
+    }
+
+    /// By which each of its containers is asked to stop.
+    pub(crate) fn stop_signals(&self, machine: &Machine) -> BTreeMap<String, i32> {
+        let spec = self.folder.object().and_then(|pod| pod.spec).unwrap_or_default();
+        let containers = spec.init_containers.into_iter().flatten().chain(spec.containers);
+        containers
+            .map(|container| (container.name.clone(), stop_signal(machine, &container)))
+            .collect()
     }
 }

@@ -1,8 +1,7 @@
 //! Stopping all pods of the machine with their grace, their objects left as they are: what `usher up` does at its end. At
-//! the next start they run again, as after a reboot of the machine.
+//! the next start they run again, as after a reboot of the machine. Hooks are the agents', which are gone by then.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::node::agent::PodAtRest;
 use crate::node::supervisor::client::{self, Found};
 use crate::node::supervisor::protocol::Phase;
 
+/// For a container that its pod's object does not name.
 const SIGTERM: i32 = 15;
 /// How often a pod that stops is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -30,8 +30,9 @@ impl Machine {
             let name = pod.name();
             left.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
             let left = left.clone();
+            let machine = self.clone();
             ends.spawn(async move {
-                end(pod.folder(), pod.grace(), pod.uid()).await;
+                end(&machine, &pod).await;
                 left.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
             });
         }
@@ -56,10 +57,12 @@ impl Machine {
 }
 
 /// One pod: its stop signals, its grace, its supervisor.
-async fn end(folder: &Path, grace: Duration, uid: &str) {
-    let Ok(Found::Alive(supervisor)) = client::find(folder) else {
+async fn end(machine: &Machine, pod: &PodAtRest) {
+    let (grace, uid) = (pod.grace(), pod.uid());
+    let Ok(Found::Alive(supervisor)) = client::find(pod.folder()) else {
         return;
     };
+    let signals = pod.stop_signals(machine);
     let ended = async {
         loop {
             let state = supervisor.look().await?;
@@ -74,7 +77,8 @@ async fn end(folder: &Path, grace: Duration, uid: &str) {
                 }
                 is_over = false;
                 if attempt.stopping.is_none() && matches!(attempt.phase, Phase::Running { .. }) {
-                    supervisor.stop(name, number, SIGTERM, grace).await?;
+                    let signal = signals.get(name).copied().unwrap_or(SIGTERM);
+                    supervisor.stop(name, number, signal, grace).await?;
                 }
             }
             if is_over {
