@@ -78,18 +78,9 @@ impl Pods {
 
     /// After a start: everything is as it was, or as it was asked to be.
     pub async fn compare(&mut self, pods: &Api<Pod>) {
-        let begun = Instant::now();
-        loop {
-            match self.look(pods).await {
-                Ok(found) => {
-                    self.adopted += self.running.len();
-                    self.running = found;
-                    break;
-                }
-                Err(why) if begun.elapsed() > PATIENCE => panic!("{why}"),
-                Err(_) => until_next_look().await,
-            }
-        }
+        let found = until(async || self.look(pods).await).await;
+        self.adopted += self.running.len();
+        self.running = found;
         for name in self.running.keys() {
             let starts = fs::read_to_string(self.marks.join(name)).unwrap();
             assert_eq!(starts, "started\n", "{name} was started more than once");
@@ -170,19 +161,15 @@ impl Pods {
         pods.delete_collection(&DeleteParams::default(), &ListParams::default())
             .await
             .unwrap();
-        let begun = Instant::now();
-        loop {
+        until(async || {
             let left = pods.list(&ListParams::default()).await.unwrap().items.len();
             let strays = self.strays();
-            if left == 0 && strays.is_empty() {
-                return;
+            match (left, strays.is_empty()) {
+                (0, true) => Ok(()),
+                _ => Err(format!("{left} pods are left, and the processes {strays:?}")),
             }
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "{left} pods are left, and the processes {strays:?}"
-            );
-            until_next_look().await;
-        }
+        })
+        .await;
     }
 
     /// Processes of the pods, and supervisors of their folders.
@@ -201,7 +188,14 @@ impl Pods {
     }
 }
 
-/// Between two looks.
-async fn until_next_look() {
-    tokio::time::sleep(Duration::from_millis(50)).await;
+/// Until a look finds what it looks for.
+async fn until<T>(mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let begun = Instant::now();
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(why) => assert!(begun.elapsed() < PATIENCE, "{why}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
