@@ -120,7 +120,7 @@ fn decoded(text: &str) -> Vec<u8> {
 }
 
 /// Looks until it is there: the controllers of a running cluster work in a task of their own.
-async fn told(maps: &kube::Api<k8s_openapi::api::core::v1::ConfigMap>) -> String {
+async fn eventually(maps: &kube::Api<k8s_openapi::api::core::v1::ConfigMap>) -> String {
     for _ in 0..500 {
         let found = maps.get_opt("kube-root-ca.crt").await.unwrap();
         if let Some(text) = found.and_then(|map| map.data?.get("ca.crt").cloned()) {
@@ -135,10 +135,10 @@ async fn told(maps: &kube::Api<k8s_openapi::api::core::v1::ConfigMap>) -> String
 async fn c2_pods_are_told_the_authority_that_the_listener_shows() {
     let cluster = usher_embedded::Cluster::start(usher_embedded::Options::default()).unwrap();
     let maps = kube::Api::default_namespaced(cluster.client());
-    let before = told(&maps).await;
+    let before = eventually(&maps).await;
     assert!(before.starts_with("-----BEGIN CERTIFICATE-----"), "{before}");
     cluster.listen(usher_embedded::ListenOptions::default()).await.unwrap();
     let kept = std::fs::read_to_string(cluster.folder().unwrap().join("ca.crt")).unwrap();
     assert_eq!(kept, before, "the listener takes over what pods were told before");
-    assert_eq!(told(&maps).await, kept);
+    assert_eq!(eventually(&maps).await, kept);
 }
