@@ -99,8 +99,19 @@ fn e5_examples_become_ready_and_a_second_start_finds_everything_as_it_was() {
     let greeting = up.kubectl(&["exec", "deploy/greeter", "--", "cat", "/work/greeting"]);
     assert!(greeting.starts_with("hello from greeter-"), "{greeting}");
     stop(up);
-    let strays = processes_below(home.path());
-    assert!(strays.is_empty(), "Ctrl-C left {strays:?}");
+    // A supervisor that has told that nothing is left is itself a moment longer there.
+    wait_until(
+        || processes_below(home.path()).is_empty(),
+        || format!("Ctrl-C left {:?}", processes_below(home.path())),
+    );
+}
+
+fn wait_until(holds: impl Fn() -> bool, otherwise: impl Fn() -> String) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{}", otherwise());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Supervisors of pods whose folders are there.

@@ -16,6 +16,11 @@ pub struct Fact {
     pub revision: u64,
 }
 
+/// Not the system's: each namespace has one of its own.
+pub fn is_ours(map: &ConfigMap) -> bool {
+    map.data.as_ref().is_some_and(|data| data.contains_key("serial"))
+}
+
 pub fn fact(map: &ConfigMap) -> Fact {
     Fact {
         name: map.metadata.name.clone().unwrap(),

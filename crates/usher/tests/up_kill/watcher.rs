@@ -4,7 +4,7 @@ use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, WatchEvent, WatchParams};
 
-use crate::ledger::{Ledger, Seen, fact};
+use crate::ledger::{Ledger, Seen, fact, is_ours};
 
 fn seen(event: WatchEvent<ConfigMap>) -> Option<Seen> {
     let (map, is_deleted) = match event {
@@ -14,14 +14,10 @@ fn seen(event: WatchEvent<ConfigMap>) -> Option<Seen> {
         // History of five minutes is kept, and a kill is no compaction.
         WatchEvent::Error(status) => panic!("the watch was told {status:?}"),
     };
-    // Those of the system are none of ours.
-    map.data
-        .as_ref()
-        .is_some_and(|data| data.contains_key("serial"))
-        .then(|| Seen {
-            fact: fact(&map),
-            is_deleted,
-        })
+    is_ours(&map).then(|| Seen {
+        fact: fact(&map),
+        is_deleted,
+    })
 }
 
 /// Everything after a revision until the server is gone.
