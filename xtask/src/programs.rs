@@ -1,13 +1,13 @@
 //! The test programs of the workspace, side by side where they do not share a control plane.
 //!
 //! `cargo test` runs one program after the other, and most of the long ones wait: for leases, for grace periods, for
-//! watches. Here each control plane has a lane of its own, and what needs none has a third; programs that need both planes
-//! come after the lanes, and documentation tests last. What a program says is shown whole when it ends.
+//! watches. Here those that need a control plane are one lane, and those that need none another; documentation tests come
+//! last. Two planes under load at once are too much for two cores: etcd gives up. What a program says is shown whole when it
+//! ends.
 //!
 //! Run by `cargo xtask test` as a process of its own (`xtask programs`), so that its children are one process group, which
 //! is ended as a whole.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -132,11 +132,10 @@ fn say(out: &Mutex<()>, text: &[u8]) {
 
 impl Programs {
     pub(crate) fn run(&self) -> Result<()> {
-        let mut lanes: BTreeMap<Needs, Vec<Program>> = BTreeMap::new();
-        for program in built()? {
-            lanes.entry(program.needs()).or_default().push(program);
-        }
-        let last = lanes.remove(&Needs::Both).unwrap_or_default();
+        let (free, mut bound): (Vec<Program>, Vec<Program>) = built()?
+            .into_iter()
+            .partition(|program| program.needs() == Needs::Nothing);
+        bound.sort_by_key(Program::needs);
         let out = Mutex::new(());
         let lane = |programs: &[Program]| -> Result<Vec<String>> {
             let mut failed = Vec::new();
@@ -149,7 +148,7 @@ impl Programs {
         };
         let mut failed = Vec::new();
         std::thread::scope(|scope| {
-            let running: Vec<_> = lanes.values().map(|programs| scope.spawn(|| lane(programs))).collect();
+            let running = [&bound, &free].map(|programs| scope.spawn(|| lane(programs)));
             for lane in running {
                 failed.extend(
                     lane.join()
@@ -158,7 +157,6 @@ impl Programs {
             }
             Ok(())
         })?;
-        failed.extend(lane(&last)?);
         let mut docs = process::cargo();
         let docs = docs.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
         if !docs.status().map_err(Error::io("start cargo"))?.success() {
