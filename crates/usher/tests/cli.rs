@@ -83,6 +83,8 @@ fn help_lists_the_commands_and_the_exit_codes() {
       crds         Prints the custom resource definitions
       operator     Runs the operator against the current kubeconfig, or in a cluster
       up           Runs a small Kubernetes and the operator in one process, on this machine, for trying Usher
+      node         Stops, kills, cuts off or starts a node of `usher up`, or lists them
+      images       Says which programs the images of `usher up` stand for, and which images pods want in vain
       completions  Prints a completion script for a shell
       help         Print this message or the help of the given subcommand(s)
 

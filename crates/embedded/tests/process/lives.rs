@@ -415,7 +415,12 @@ async fn n5_where_nothing_can_be_mounted_words_name_the_folders() {
         .join("pods")
         .join(&uid)
         .join("own.d/volumes/v");
-    assert_eq!(world.log("p").await, format!("said\n{}\n", folder.display()));
+    let wanted = format!("said\n{}\n", folder.display());
+    until("it has said so", || async {
+        let log = world.log("p").await;
+        (log == wanted).then_some(()).ok_or(log)
+    })
+    .await;
     world.told("p", "MountsAsPaths: ").await;
     world.delete("p").await;
     world.gone("p").await;

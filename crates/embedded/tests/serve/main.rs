@@ -8,11 +8,17 @@ mod start;
 use std::path::Path;
 
 use usher_embedded::store::Durability;
-use usher_embedded::{Cluster, ListenOptions, Listening, Options, Storage};
+use usher_embedded::{Cluster, Controller, Controllers, ListenOptions, Listening, Options, Storage};
 
 /// A cluster in memory that listens on any port.
 pub async fn in_memory() -> (Cluster, Listening) {
-    listening(Options::default()).await
+    // What nobody here asked for would be seen by watches.
+    let controllers = Controllers::all().without(Controller::RootCertificates);
+    listening(Options {
+        controllers,
+        ..Options::default()
+    })
+    .await
 }
 
 pub async fn listening(options: Options) -> (Cluster, Listening) {

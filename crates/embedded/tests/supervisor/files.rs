@@ -71,7 +71,7 @@ async fn n5_volumes_are_mounted_where_the_image_has_nothing_and_read_only_is_rea
         assert_eq!(fs::read_to_string(data.join("file")).unwrap(), "kept\n");
         assert_eq!(fs::read_to_string(&message).unwrap(), "why\n");
         // Nothing was made on the host to mount over.
-        assert!(fs::read_dir(pod.folder().join("root")).unwrap().next().is_none());
+        assert!(fs::read_dir(pod.folder().join("root.d")).unwrap().next().is_none());
         assert!(!PathBuf::from("/var/lib/usher-test").exists() && !PathBuf::from("/etc/usher-test").exists());
     }
 }
