@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http_body::Body as _;
 use jiff::SignedDuration;
 use usher_embedded::clock::{Clock, ManualClock};
-use usher_embedded::{Cluster, Manual, Options};
+use usher_embedded::{Cluster, Controller, Controllers, Manual, Options};
 
 use crate::request::Sent;
 
@@ -57,6 +57,7 @@ impl World {
         let options = Options {
             clock: Clock::Manual(clock),
             seed: Some(7),
+            controllers: of_the_api(),
             ..Options::default()
         };
         Self {
@@ -121,4 +122,17 @@ impl World {
             Ok(())
         })?
     }
+}
+
+/// Those that deletion needs. A fuzzed ReplicaSet wants two thousand million pods, and a controller would make them.
+fn of_the_api() -> Controllers {
+    [
+        Controller::GarbageCollector,
+        Controller::Namespaces,
+        Controller::Definitions,
+        Controller::Events,
+        Controller::Compaction,
+    ]
+    .into_iter()
+    .fold(Controllers::none(), Controllers::with)
 }
