@@ -416,7 +416,7 @@ async fn n5_where_nothing_can_be_mounted_words_name_the_folders() {
         .join(&uid)
         .join("own.d/volumes/v");
     let wanted = format!("said\n{}\n", folder.display());
-    until("it has said so", || async {
+    crate::world::until("it has said so", || async {
         let log = world.log("p").await;
         (log == wanted).then_some(()).ok_or(log)
     })
