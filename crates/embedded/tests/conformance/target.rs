@@ -99,6 +99,10 @@ pub fn embedded(needs: Needs) -> Target {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_usher-pod"));
         options.process = Some(usher_embedded::ProcessOptions::new(program));
         options.nodes = usher_embedded::NodeEntry::processes(1);
+        for node in &mut options.nodes {
+            // The real node is nowhere: its pods are told no zone and no region.
+            node.labels.retain(|key, _| !key.starts_with("topology.kubernetes.io/"));
+        }
     }
     let cluster = usher_embedded::Cluster::start(options).unwrap();
     if needs == Needs::Node {

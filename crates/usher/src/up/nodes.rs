@@ -13,6 +13,8 @@ use crate::Failed;
 /// The images table that a data folder gets when it has none.
 const IMAGES: &str = include_str!("images.yaml");
 const IMAGES_FILE: &str = "images.yaml";
+/// Their addresses are 127.B.0.16 to 127.B.0.255.
+const MOST_PROCESS_NODES: usize = 240;
 
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Pods")]
@@ -94,6 +96,13 @@ impl NodeFlags {
             Ok(count) => NodeEntry::processes(count),
             Err(_) => NodeEntry::read(Path::new(&self.nodes))?,
         };
+        let processes = entries.iter().filter(|entry| entry.kind == NodeKind::Process).count();
+        if processes > MOST_PROCESS_NODES {
+            return Err(format!(
+                "--nodes: {processes} nodes that run processes are too many, {MOST_PROCESS_NODES} have addresses; use --hollow for the rest"
+            )
+            .into());
+        }
         entries.extend(NodeEntry::hollows(self.hollow));
         Ok(entries)
     }
@@ -112,6 +121,13 @@ impl NodeFlags {
             && let Some(data) = data
         {
             images.push(data.join(IMAGES_FILE));
+        }
+        if let Some(relative) = self.host_path.iter().find(|path| path.is_relative()) {
+            return Err(format!(
+                "--host-path {}: no hostPath is below a relative path; write the whole path",
+                relative.display()
+            )
+            .into());
         }
         for file in &images {
             let broken = Images::new(vec![file.clone()]).errors();

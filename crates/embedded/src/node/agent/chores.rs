@@ -18,8 +18,13 @@ use crate::node::machine::Machine;
 use crate::node::net::HostsFolder;
 use crate::node::probes::{self, Executed};
 use crate::node::supervisor::client::{self, ExecEvent, Found, Supervisor, SupervisorError};
+use crate::node::supervisor::processes;
 use crate::node::supervisor::protocol::{self, ExecPlan, PLAN_FILE, PodPlan};
 use crate::node::volumes::{self, MountError, Rewriter, Setting};
+
+/// How long a supervisor may be silent before it counts as broken. Each look at it waits for some seconds itself.
+const SILENCE: Duration = Duration::from_secs(60);
+const CONTINUE: i32 = 18;
 
 /// A hook or a probe may say so much.
 const MOST_OUTPUT: u64 = 10 * 1024;
@@ -173,7 +178,7 @@ impl Context {
             uid: self.uid.clone(),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name: pod.metadata.name.clone().unwrap_or_default(),
-            isolation: machine.isolation(),
+            isolation: self.folder.isolation(machine),
             hostname: hostname(pod, facts),
             dies_with: machine.dies_with().cloned(),
             masked: vec![machine.data().to_owned()],
@@ -349,7 +354,7 @@ impl Context {
 
     /// Empty where containers have a root of their own.
     async fn rewriter(self: &Arc<Self>, pod: &Arc<Pod>, container: &Container, address: &str) -> Rewriter {
-        if self.machine().isolation().has_private_root() {
+        if self.folder.isolation(self.machine()).has_private_root() {
             return Rewriter::default();
         }
         let known = {
@@ -374,26 +379,28 @@ impl Context {
         made
     }
 
-    /// Whether the supervisor still answers. One that was stopped is told to go on; one that does not even then is put
-    /// down with all that it has, and the pod begins anew (N12).
+    /// Whether the supervisor still answers. One that was stopped is told to go on; one that is only slow, on a machine that
+    /// has much to do, is waited for. One that is silent for a minute is put down with all that it has, and the pod begins
+    /// anew (N12).
     pub(super) async fn check(self: Arc<Self>, supervisor: Supervisor) -> Result<(), String> {
-        match supervisor.look().await {
-            Ok(_) => return Ok(()),
-            Err(SupervisorError::Silent { .. }) => {}
-            Err(why) => return Err(why.to_string()),
-        }
-        tracing::warn!(pod = self.uid, "a supervisor does not answer and is woken");
-        if let Some(process) = crate::node::supervisor::processes::open_marked(supervisor.mark()) {
-            const CONTINUE: i32 = 18;
-            let _ = crate::node::supervisor::processes::signal(&process, CONTINUE);
-        }
-        match supervisor.look().await {
-            Ok(_) => Ok(()),
-            Err(why) => {
+        let begun = tokio::time::Instant::now();
+        loop {
+            let why = match supervisor.look().await {
+                Ok(_) => return Ok(()),
+                Err(why @ SupervisorError::Silent { .. }) => why,
+                Err(why) => return Err(why.to_string()),
+            };
+            if begun.elapsed() >= SILENCE {
+                tracing::warn!(pod = self.uid, "a supervisor does not answer and is put down");
                 if let Err(left) = client::put_down(&supervisor, &self.uid).await {
                     tracing::warn!(pod = self.uid, %left, "a pod's processes are left");
                 }
-                Err(why.to_string())
+                return Err(why.to_string());
+            }
+            // Of no effect on one that was not stopped.
+            tracing::debug!(pod = self.uid, "a supervisor does not answer and is woken");
+            if let Some(process) = processes::open_marked(supervisor.mark()) {
+                let _ = processes::signal(&process, CONTINUE);
             }
         }
     }

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use super::launch::stop_signal;
 use super::life::Kept;
 use crate::node::machine::Machine;
-use crate::node::supervisor::protocol::{PodState, STATE_FILE};
+use crate::node::supervisor::protocol::{Isolation, PLAN_FILE, PodPlan, PodState, STATE_FILE};
 
 const KEPT: &str = "agent.json";
 const OBJECT: &str = "object.json";
@@ -76,6 +76,17 @@ impl PodFolder {
 
     pub(super) fn make(&self) -> io::Result<()> {
         fs::create_dir_all(self.own().join("messages"))
+    }
+
+    /// How its containers are kept apart: as they were when its supervisor was given its plan, whatever was chosen since.
+    pub(super) fn isolation(&self, machine: &Machine) -> Isolation {
+        let plan: Option<PodPlan> = read(&self.path.join(PLAN_FILE));
+        plan.map_or_else(|| machine.isolation(), |plan| plan.isolation)
+    }
+
+    /// Whether nothing was ever kept here, as opposed to what cannot be read now.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self.path.join(KEPT).try_exists(), Ok(false))
     }
 
     pub(super) fn kept(&self) -> Option<Kept> {

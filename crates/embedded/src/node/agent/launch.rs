@@ -89,7 +89,7 @@ pub(super) fn plan(
         now: machine.hand().now(),
     };
     let mounts = volumes::mounts(&setting, container, &words.env).map_err(Refusal::config)?;
-    let has_root = machine.isolation().has_private_root();
+    let has_root = folder.isolation(machine).has_private_root();
     if !has_root {
         Rewriter::new(&mounts).process(&mut words);
     }

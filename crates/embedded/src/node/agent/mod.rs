@@ -357,12 +357,19 @@ impl Agent {
     /// Folders of pods whose node is none of these: nobody will ever look after them again.
     pub(crate) async fn clear_others(data: &std::path::Path, nodes: &[String]) {
         for (uid, folder) in PodFolder::all(data) {
-            if folder.kept().is_some_and(|kept| nodes.contains(&kept.node)) {
-                continue;
+            match folder.kept() {
+                Some(kept) if nodes.contains(&kept.node) => continue,
+                // What cannot be read now may be read later: nobody is killed for that.
+                None if !folder.is_new() => continue,
+                _ => {}
             }
             let killed = match client::find(folder.path()) {
                 Ok(Found::Alive(supervisor)) => client::put_down(&supervisor, &uid).await,
-                _ => client::remains(&uid).await,
+                Ok(_) => client::remains(&uid).await,
+                Err(why) => {
+                    tracing::warn!(pod = uid, %why, "a pod of a node that is no more cannot be looked at and is left");
+                    continue;
+                }
             };
             if killed.is_ok() {
                 let _ = folder.remove();

@@ -1,4 +1,4 @@
-//! The Node object of an agent and its Lease: made at the start, renewed every 10 s, put right when somebody else said
+//! The Node object of an agent and its Lease: made at the start, renewed every 10 s or more often, put right when somebody else said
 //! that the node is not ready (C9).
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::Agent;
 use crate::fault::Fault;
-use crate::node::entry::object::{LEASES, RENEWAL, Report, lease, node, status};
+use crate::node::entry::object::{LEASES, Report, lease, node, renewal, status};
 
 /// How long until the first registration is tried again.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -19,7 +19,10 @@ impl Agent {
         loop {
             self.reached().await;
             let wait = match self.speak().await {
-                Ok(()) => std::time::Duration::try_from(RENEWAL).unwrap_or(RETRY),
+                Ok(()) => {
+                    let grace = self.machine.hand().settings.node_grace;
+                    std::time::Duration::try_from(renewal(grace)).unwrap_or(RETRY)
+                }
                 Err(fault) => {
                     tracing::debug!(node = self.entry.name, %fault, "a node could not renew its lease");
                     RETRY

@@ -15,10 +15,15 @@ use super::NodeEntry;
 /// Where the Leases of nodes are.
 pub(crate) const LEASES: &str = "kube-node-lease";
 /// How often an agent renews its Lease, and for how long each renewal speaks (C9): the reference's numbers.
-pub(crate) const RENEWAL: SignedDuration = SignedDuration::from_secs(10);
+const RENEWAL: SignedDuration = SignedDuration::from_secs(10);
 const LEASE_SECONDS: i32 = 40;
 /// Where the reference's kubelet listens. Nobody does here: logs and exec go through the API server itself.
 const KUBELET_PORT: i32 = 10_250;
+
+/// How often an agent renews its Lease where nodes may be silent for this long: often enough that none is given up that lives.
+pub(crate) fn renewal(grace: SignedDuration) -> SignedDuration {
+    RENEWAL.min(grace / 4)
+}
 
 /// What an agent knows of its node besides the entry.
 #[derive(Debug, Clone)]

@@ -21,7 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
-use super::entry::object::{LEASES, RENEWAL, Report, lease, node, status as node_status};
+use super::entry::object::{LEASES, Report, lease, node, renewal, status as node_status};
 use super::entry::{NodeEntry, NodeKind};
 use crate::controllers::pods::{condition, is_deleting, is_finished, is_pod_ready};
 use crate::controllers::{Census, Control, Hand, Next, Wishes};
@@ -76,7 +76,7 @@ impl Control for HollowNodes {
         for name in self.nodes.keys() {
             wishes.sync(format!("node/{name}"));
         }
-        wishes.sync_by(RENEW, soon(hand.now(), RENEWAL));
+        wishes.sync_by(RENEW, soon(hand.now(), renewal(hand.settings.node_grace)));
         for entry in state.iter().filter(|entry| is_pod(&entry.key)) {
             self.look(hand, &entry.key, wishes);
         }
@@ -116,7 +116,7 @@ impl Control for HollowNodes {
                 for name in self.nodes.keys() {
                     renew(&hand, name).await?;
                 }
-                return Ok(Next::At(soon(hand.now(), RENEWAL)));
+                return Ok(Next::At(soon(hand.now(), renewal(hand.settings.node_grace))));
             }
             match key.split_once('/') {
                 Some(("node", name)) => self.register(&hand, name).await?,
@@ -325,7 +325,7 @@ impl HollowNodes {
                 Some(address) => address,
                 // All are taken: it waits for one that goes.
                 None => {
-                    wishes.sync_at(key, soon(hand.now(), RENEWAL));
+                    wishes.sync_at(key, soon(hand.now(), renewal(hand.settings.node_grace)));
                     return Ok(());
                 }
             },

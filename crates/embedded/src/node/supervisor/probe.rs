@@ -26,13 +26,14 @@ pub struct Probed {
 
 /// Asks `program` (ours: [`super::main`] answers) to try. It never fails: what cannot be tried is not allowed.
 pub fn probe(program: &Path) -> Probed {
-    let output = Command::new(program)
-        .args([super::SUBCOMMAND, super::PROBE])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
-    let outcome = output.and_then(|output| Ok(serde_json::from_slice(&output.stdout)?));
-    outcome.unwrap_or_else(|error: io::Error| Probed {
+    let ask = || {
+        let mut command = Command::new(program);
+        let command = command.args([super::SUBCOMMAND, super::PROBE]).stdin(Stdio::null());
+        let output = command.stderr(Stdio::null()).output()?;
+        serde_json::from_slice(&output.stdout).map_err(|_| io::Error::other(format!("it ended with {}", output.status)))
+    };
+    // A signal that was meant for others may have ended the first.
+    ask().or_else(|_| ask()).unwrap_or_else(|error: io::Error| Probed {
         isolation: Isolation::Paths,
         why: format!(
             "paths, because {} could not try anything else: {error}",

@@ -6,6 +6,9 @@ use crate::node::agent::life::{self, Doomed, Step, Trouble};
 use crate::node::hooks::{HookFailure, Moment, POST_START_WAITING_REASON};
 use crate::node::supervisor::client;
 
+/// Where pods find their account's token.
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 impl Worker {
     pub(super) async fn take_report(&mut self, step: Option<Step>, report: Report) {
         if let Some(step) = &step {
@@ -171,10 +174,9 @@ impl Worker {
         let spec = pod.spec.iter();
         let mut all = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
         let has_mounts = all.any(|container| {
-            container
-                .volume_mounts
-                .as_ref()
-                .is_some_and(|mounts| !mounts.is_empty())
+            let mounts = container.volume_mounts.iter().flatten();
+            // The token is in every pod, wished for or not.
+            mounts.into_iter().any(|mount| mount.mount_path != TOKEN_PATH)
         });
         let machine = &self.agent().machine;
         if has_mounts && !machine.isolation().has_private_root() && self.attempts.is_empty() {

@@ -27,7 +27,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, sethostname, setsid};
 
@@ -226,6 +226,10 @@ fn take_terminal(control: &UnixStream) -> io::Result<()> {
 
 /// Becomes the program. Comes back only with the reason why it could not.
 fn execute(order: &Order) -> Failure {
+    // The supervisor blocks the signals that it reads by descriptor, and its children inherit that.
+    if let Err(error) = SigSet::empty().thread_set_mask() {
+        return Failure(format!("its signals could not be unblocked: {error}"));
+    }
     let Some((program, arguments)) = order.argv.split_first() else {
         return Failure("there is no program to execute: neither the image nor the container names one".to_owned());
     };
