@@ -55,8 +55,15 @@ pub enum User {
 /// Why an image cannot be run here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    #[error("Container image {image:?} is not in the image table ({files}): add an entry that says how to run it")]
-    NoEntry { image: String, files: String },
+    #[error(
+        "Container image {image:?} is not in the image table ({files}): add an entry that says how to run it{trouble}"
+    )]
+    NoEntry {
+        image: String,
+        files: String,
+        /// Begins with `; ` if the table has an entry for it, perhaps, and cannot be read.
+        trouble: String,
+    },
     #[error(
         "Container image {image:?} is not there: line {line} of {file} matches it, but {what}: install the programs or \
          correct that entry"
@@ -162,6 +169,12 @@ impl Images {
             Err(Missing::NoEntry {
                 image: image.to_owned(),
                 files: tables.names(),
+                trouble: tables
+                    .files
+                    .iter()
+                    .filter_map(|source| source.error.as_ref())
+                    .map(|error| format!("; as it is now it cannot be read: {error}"))
+                    .collect(),
             })
         })
     }

@@ -46,6 +46,9 @@ const CHECK: SignedDuration = SignedDuration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(1);
 /// How often tokens are looked at.
 const RENEWAL: SignedDuration = SignedDuration::from_secs(60);
+/// How often, and after how long each time, a supervisor is looked for whose files cannot be read.
+const FINDS: u32 = 30;
+const FIND_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// What the supervisor's watcher says. The number tells one supervisor from the next.
 #[derive(Debug)]
@@ -195,9 +198,8 @@ impl Worker {
             tokio::select! {
                 Some(news) = self.news.1.recv() => self.hear(news).await,
                 Some(done) = self.chores.join_next() => {
-                    if let Ok((step, report)) = done {
-                        self.take_report(step, report).await;
-                    }
+                    let (step, report) = sound(done);
+                    self.take_report(step, report).await;
                 }
                 _ = self.seen.changed() => self.config_changed(),
                 _ = config.changed() => self.config_changed(),
@@ -209,7 +211,8 @@ impl Worker {
             while let Ok(news) = self.news.1.try_recv() {
                 self.hear(news).await;
             }
-            while let Some(Ok((step, report))) = self.chores.try_join_next() {
+            while let Some(done) = self.chores.try_join_next() {
+                let (step, report) = sound(done);
                 self.take_report(step, report).await;
             }
         }
@@ -241,7 +244,7 @@ impl Worker {
         self.life = life::Supervisor::None;
         self.asked.clear();
         self.generation += 1;
-        match client::find(self.context.folder.path()) {
+        match self.find().await {
             Ok(Found::Alive(supervisor)) => {
                 self.is_prepared = true;
                 self.watch(supervisor).await;
@@ -259,6 +262,21 @@ impl Worker {
                 if self.kept.ended.is_some() {
                     self.life = life::Supervisor::Over;
                 }
+            }
+        }
+    }
+
+    /// What there is of its supervisor. A file that cannot be read now (too many are open, say) is no sign of its death.
+    async fn find(&self) -> std::io::Result<Found> {
+        let mut tries = 0;
+        loop {
+            match client::find(self.context.folder.path()) {
+                Err(why) if tries < FINDS => {
+                    tracing::warn!(pod = self.context.uid, %why, "a pod's supervisor cannot be looked for and is looked for again");
+                    tries += 1;
+                    tokio::time::sleep(FIND_AGAIN).await;
+                }
+                found => return found,
             }
         }
     }
@@ -473,5 +491,13 @@ async fn sleep_until(wake: Option<Timestamp>, now: Timestamp) {
             tokio::time::sleep(wait).await;
         }
         None => std::future::pending().await,
+    }
+}
+
+/// A chore that panicked would be waited for for ever: the worker goes down with it, and the agent starts another.
+fn sound<T>(done: Result<T, tokio::task::JoinError>) -> T {
+    match done {
+        Ok(report) => report,
+        Err(lost) => std::panic::resume_unwind(lost.into_panic()),
     }
 }
