@@ -26,6 +26,7 @@ use crate::node::entry::NodeEntry;
 use crate::node::machine::{Machine, NodeError, NodeHandle, ProcessOptions};
 use crate::node::net::held::BlockError;
 use crate::node::net::{Block, HeldBlock};
+use crate::node::retired;
 use crate::registry::Registry;
 use crate::registry::ask::{Ask, Target};
 use crate::security::{self, Secrets, Security};
@@ -156,6 +157,12 @@ impl Cluster {
                 }
             };
             cluster.life.tasks().spawn_on(work, &runtime);
+            let hand = Hand::new(cluster.server.registry.clone(), cluster.settings());
+            let data = cluster.life.data.get().filter(|_| process.is_none()).cloned();
+            cluster
+                .life
+                .tasks()
+                .spawn_on(retired::clear(hand, data, nodes.clone()), &runtime);
             if let Some(process) = process {
                 cluster.start_machine(process, &nodes, is_in_memory, &runtime)?;
             }

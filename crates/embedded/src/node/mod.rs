@@ -3,6 +3,7 @@
 //! - [`entry`]: which nodes there are: their labels, taints and capacity, read from a file or counted; and the Node and
 //!   Lease objects that speak for them, for every kind of node.
 //! - [`hollow`]: nodes that run nothing: their pods go through stages that are data.
+//! - [`retired`]: nodes of an earlier start that are no more.
 //! - [`machine`]: what all process nodes of a cluster share, and the handles by which they are stopped and started.
 //! - [`agent`]: what a kubelet does, for one process node: it decides. [`supervisor`]: one process per pod, which obeys.
 //! - [`images`], [`environment`], [`volumes`], [`probes`], [`hooks`]: what a container is started with, and asked.
@@ -21,5 +22,6 @@ pub mod logs;
 pub mod machine;
 pub mod net;
 pub mod probes;
+pub(crate) mod retired;
 pub mod supervisor;
 pub mod volumes;
