@@ -52,6 +52,20 @@ async fn an_exec_has_the_containers_environment_directory_user_and_namespaces() 
 }
 
 #[tokio::test]
+async fn n9_no_signal_is_blocked_in_containers_and_execs() {
+    for level in levels() {
+        let pod = running(level).await;
+        let plan = exec_plan(&["grep", "SigBlk", "/proc/self/status"]);
+        let mut exec = pod.supervisor.exec(plan).await.unwrap();
+        let (stdout, _, _) = finish(&mut exec).await.unwrap();
+        assert_eq!(stdout, "SigBlk:\t0000000000000000\n", "{level:?}: an exec");
+        let pod = Pod::start(level).await;
+        let said = pod.output(pod.script("grep SigBlk /proc/self/status")).await;
+        assert_eq!(said, "SigBlk:\t0000000000000000\n", "{level:?}: a container");
+    }
+}
+
+#[tokio::test]
 async fn an_exec_reads_what_it_is_sent_and_says_more_than_any_buffer_holds() {
     for level in levels() {
         let pod = running(level).await;
