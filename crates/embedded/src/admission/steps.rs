@@ -53,10 +53,10 @@ impl Registry {
         if review.is("", "Pod") {
             if review.operation == Operation::Create {
                 pods::give_account(self, review, object)?;
+                pods::label_by_node(self, object);
             }
             pods::give_priority(self, review, object)?;
             pods::tolerate_lost_nodes(object);
-            pods::label_by_node(self, object);
         } else if review.is("", "PersistentVolumeClaim") {
             if review.operation == Operation::Create {
                 storage::choose_class(self, object);
