@@ -53,7 +53,7 @@ pub(crate) fn pack(order: &Order<'_>, snapshot: &mut Snapshot) -> Option<Places>
         if tried.contains(&active) {
             continue;
         }
-        let mut search = Search::new(order, snapshot, active.clone(), looks)?;
+        let mut search = Search::new(order, snapshot, active.clone(), looks);
         let found = search.choose(0);
         looks = search.looks;
         if found.is_some() {
@@ -77,8 +77,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// `None`: pods that are already there contradict a pack that is required.
-    fn new(order: &'a Order<'a>, snapshot: &'a mut Snapshot, active: Vec<usize>, looks: usize) -> Option<Self> {
+    fn new(order: &'a Order<'a>, snapshot: &'a mut Snapshot, active: Vec<usize>, looks: usize) -> Self {
         let open = order
             .members
             .iter()
@@ -93,14 +92,14 @@ impl<'a> Search<'a> {
                     .collect()
             })
             .collect();
-        Some(Self {
+        Self {
             order,
             snapshot,
             values: vec![None; active.len()],
             active,
             open,
             looks,
-        })
+        }
     }
 
     fn pack(&self, position: usize) -> Option<&'a Pack> {
@@ -209,13 +208,13 @@ impl<'a> Search<'a> {
             return None;
         }
         let mut filling = Filling::new(self, false);
-        let found = filling.place(0, None);
+        let found = filling.place();
         if found || !filling.has_choice {
             return found.then_some(filling.places);
         }
         // Others of the same groups may do where the first ones do not.
         let mut filling = Filling::new(self, true);
-        filling.place(0, None).then_some(filling.places)
+        filling.place().then_some(filling.places)
     }
 }
 
@@ -231,6 +230,22 @@ struct Filling<'s, 'a> {
     places: Places,
     /// There are more members than needed, and they differ.
     has_choice: bool,
+}
+
+/// One item's turn in the search: what it tried, and how things stood before.
+struct Turn {
+    position: usize,
+    index: usize,
+    /// How many of its group were to be placed, and could be left out.
+    needed: usize,
+    spare: usize,
+    /// The next node to look at.
+    at: usize,
+    /// Where it is now.
+    placed: Option<String>,
+    is_left_out: bool,
+    /// Nodes where it led to nothing.
+    failed: Vec<String>,
 }
 
 impl<'s, 'a> Filling<'s, 'a> {
@@ -295,19 +310,42 @@ impl<'s, 'a> Filling<'s, 'a> {
         }
     }
 
-    /// Places from an item on; `before` is the node of the item before it, or `None` if that was left out.
-    fn place(&mut self, position: usize, before: Option<usize>) -> bool {
-        if self.left.iter().all(|left| *left == 0) {
-            return true;
-        }
-        let order = self.search.order;
-        let Some((index, member)) = self
-            .items
-            .get(position)
-            .and_then(|index| Some((*index, order.members.get(*index)?)))
-        else {
-            return false;
+    /// Places all of them, or none. The way back is kept in a list and not on the stack: gangs may have thousands of pods.
+    fn place(&mut self) -> bool {
+        let mut way: Vec<Turn> = Vec::new();
+        let mut next = self.turn(0, None);
+        let found = loop {
+            if self.left.iter().all(|left| *left == 0) {
+                break true;
+            }
+            way.extend(next.take());
+            let Some(turn) = way.last_mut() else { break false };
+            if self.search.looks > MOST_LOOKS {
+                break false;
+            }
+            let (position, before) = (turn.position, self.go_on(turn));
+            match before {
+                Some(before) => next = self.turn(position + 1, before),
+                None => drop(way.pop()),
+            }
         };
+        // The snapshot is as before, found or not.
+        let places = self.places.clone();
+        for turn in way.iter().rev() {
+            self.take_back(turn);
+        }
+        if found {
+            self.places = places;
+        }
+        found
+    }
+
+    /// What there is to try for the item at a position; `before` is the node of the item before it, or `None` if that was
+    /// left out. `None`: there is no such item.
+    fn turn(&self, position: usize, before: Option<usize>) -> Option<Turn> {
+        let order = self.search.order;
+        let index = *self.items.get(position)?;
+        let member = order.members.get(index)?;
         let earlier = position
             .checked_sub(1)
             .and_then(|earlier| order.members.get(*self.items.get(earlier)?));
@@ -315,50 +353,68 @@ impl<'s, 'a> Filling<'s, 'a> {
             earlier.is_some_and(|earlier| earlier.group == member.group && earlier.wanted.is_like(&member.wanted));
         let needed = self.left.get(member.group).copied().unwrap_or_default();
         // Of pods that are alike, the first ones go, and to nodes in their order.
-        if needed > 0 && !(is_alike && before.is_none()) {
-            let first = if is_alike { before.unwrap_or_default() } else { 0 };
-            if self.try_nodes(position, first, index, member) {
-                return true;
-            }
-        }
-        let spare = self.spare.get(member.group).copied().unwrap_or_default();
-        if needed > 0 && spare == 0 {
-            return false;
-        }
-        self.set(member.group, needed, spare.saturating_sub(1));
-        let found = self.place(position + 1, None);
-        if !found {
-            self.set(member.group, needed, spare);
-        }
-        found
+        let goes = needed > 0 && !(is_alike && before.is_none());
+        Some(Turn {
+            position,
+            index,
+            needed,
+            spare: self.spare.get(member.group).copied().unwrap_or_default(),
+            at: match (goes, is_alike) {
+                (false, _) => self.nodes.len(),
+                (true, true) => before.unwrap_or_default(),
+                (true, false) => 0,
+            },
+            placed: None,
+            is_left_out: false,
+            failed: Vec::new(),
+        })
     }
 
-    fn try_nodes(&mut self, position: usize, first: usize, index: usize, member: &Member) -> bool {
-        let needed = self.left.get(member.group).copied().unwrap_or_default();
-        let spare = self.spare.get(member.group).copied().unwrap_or_default();
-        let mut failed: Vec<String> = Vec::new();
-        for at in first..self.nodes.len() {
-            let Some(name) = self.nodes.get(at).cloned() else { break };
+    /// Takes back what this turn tried last and tries the next: the node it used, `Some(None)` if it left its item out.
+    /// `None`: everything was tried.
+    fn go_on(&mut self, turn: &mut Turn) -> Option<Option<usize>> {
+        let member = self.search.order.members.get(turn.index)?;
+        self.take_back(turn);
+        turn.failed.extend(turn.placed.take());
+        if turn.is_left_out {
+            return None;
+        }
+        while let Some(name) = self.nodes.get(turn.at).cloned() {
+            turn.at += 1;
             self.search.looks += 1;
             if self.search.looks > MOST_LOOKS {
-                return false;
+                return None;
             }
-            if !self.is_good(index, member, &name) || failed.iter().any(|other| self.are_alike(other, &name)) {
+            if !self.is_good(turn.index, member, &name) || turn.failed.iter().any(|other| self.are_alike(other, &name))
+            {
                 continue;
             }
             self.search.snapshot.put_pod(member.wanted.facts.clone(), &name);
-            self.places.push((index, name.clone()));
-            self.set(member.group, needed - 1, spare);
-            let found = self.place(position + 1, Some(at));
-            self.search.snapshot.drop_pod(member.wanted.name());
-            if found {
-                return true;
-            }
-            self.places.pop();
-            self.set(member.group, needed, spare);
-            failed.push(name);
+            self.places.push((turn.index, name.clone()));
+            self.set(member.group, turn.needed - 1, turn.spare);
+            turn.placed = Some(name);
+            return Some(Some(turn.at - 1));
         }
-        false
+        if turn.needed > 0 && turn.spare == 0 {
+            return None;
+        }
+        turn.is_left_out = true;
+        self.set(member.group, turn.needed, turn.spare.saturating_sub(1));
+        Some(None)
+    }
+
+    /// The snapshot and the counts as they were before this turn.
+    fn take_back(&mut self, turn: &Turn) {
+        let Some(member) = self.search.order.members.get(turn.index) else {
+            return;
+        };
+        if turn.placed.is_some() {
+            self.search.snapshot.drop_pod(member.wanted.name());
+            self.places.pop();
+        }
+        if turn.placed.is_some() || turn.is_left_out {
+            self.set(member.group, turn.needed, turn.spare);
+        }
     }
 
     fn set(&mut self, group: usize, left: usize, spare: usize) {

@@ -254,3 +254,27 @@ fn k2_a_large_gang_on_many_nodes_alike_is_placed_and_one_too_many_is_refused_at_
     assert!(placed(&gang(200), &nodes, false).is_some());
     assert!(placed(&gang(201), &nodes, false).is_none());
 }
+
+#[test]
+fn k2_a_gang_of_thousands_of_pods_needs_no_deep_stack() {
+    let nodes = vec![
+        SmallNode {
+            cpus: 1_000,
+            pods: 1_000,
+            rack: Some(0),
+            taken: 0
+        };
+        5
+    ];
+    let gang = |count: usize| SmallGang {
+        groups: vec![(vec![1; count], count)],
+        whole_in_one_rack: true,
+        groups_in_one_rack: Vec::new(),
+    };
+    let small = std::thread::Builder::new().stack_size(256 * 1024);
+    let placing = small.spawn(move || {
+        assert!(placed(&gang(5_000), &nodes, false).is_some());
+        assert!(placed(&gang(5_001), &nodes, false).is_none());
+    });
+    placing.unwrap().join().unwrap();
+}
