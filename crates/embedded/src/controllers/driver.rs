@@ -26,6 +26,8 @@ const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(1_000);
 /// reference.
 const FIRST_REST: SignedDuration = SignedDuration::from_secs(1);
 const LONGEST_REST: SignedDuration = SignedDuration::from_secs(10);
+/// A state that cannot be read is looked at again after this.
+const READ_AGAIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// One sync that could run: of which controller, for which key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -304,10 +306,13 @@ impl Driver {
     /// Done when something was written or comes due.
     async fn woken(&mut self) {
         let clock = self.hand.registry.clock.clone();
-        let mut alarm = self.next_timer().map(|when| clock.until(when));
+        let next = self.next_timer();
         if !self.pending.ready.is_empty() {
             return;
         }
+        let read_again = || self.hand.now().saturating_add(READ_AGAIN).unwrap_or(Timestamp::MAX);
+        let next = if self.watcher.is_none() { Some(read_again()) } else { next };
+        let mut alarm = next.map(|when| clock.until(when));
         let line = std::future::poll_fn(|context: &mut Context<'_>| {
             if let Some(alarm) = &mut alarm
                 && Pin::new(alarm).poll(context).is_ready()
@@ -315,7 +320,7 @@ impl Driver {
                 return Poll::Ready(None);
             }
             match &mut self.watcher {
-                None => Poll::Ready(None),
+                None => Poll::Pending,
                 Some(watcher) => match Pin::new(watcher).poll_next(context) {
                     Poll::Ready(Some(Ok(line))) => Poll::Ready(Some(line)),
                     Poll::Ready(_) => {
