@@ -17,7 +17,7 @@ fn uid(pod: &Value) -> String {
 }
 
 /// The supervisor's number, from what it wrote.
-fn supervisor(data: &Path, uid: &str) -> Pid {
+pub fn supervisor(data: &Path, uid: &str) -> Pid {
     let file = data.join("pods").join(uid).join("state.json");
     let text = std::fs::read_to_string(file).unwrap();
     let state: Value = serde_json::from_str(text.trim_end_matches(['\0', ' ', '\n'])).unwrap();

@@ -6,6 +6,7 @@
 
 mod exec;
 mod faults;
+mod full;
 mod lives;
 mod surroundings;
 mod world;
