@@ -46,9 +46,9 @@ impl Target {
         self.needs
     }
 
-    /// An answer that takes longer is none. Generous: a node's grace alone is 50 s, a server may share two cores with a
-    /// compiler and with other tests, and nothing that ends well waits for this.
-    pub const PATIENCE: Duration = Duration::from_secs(120);
+    /// An answer that takes longer is none. Generous: a server may share two cores with a compiler and with other tests,
+    /// and nothing that ends well waits for this.
+    pub const PATIENCE: Duration = Duration::from_secs(60);
 
     pub async fn compact(&self) -> Result<(), String> {
         match &self.history {

@@ -257,8 +257,12 @@ fn pod_line(pod: &Value) -> Option<String> {
 fn event_line(event: &Value) -> Option<String> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let about = &event["involvedObject"];
+    let again = match event["count"].as_i64() {
+        Some(count) if count > 1 => format!(" ({count} times)"),
+        _ => String::new(),
+    };
     Some(format!(
-        "event by {} on {} {}: {} {}: {}",
+        "event by {} on {} {}: {} {}: {}{again}",
         word(&event["reportingComponent"]),
         word(&about["kind"]).to_lowercase(),
         word(&about["name"]),
