@@ -7,14 +7,21 @@ use crate::world::{World, is_ready, sh, until};
 
 fn restarts(pod: &Value) -> i64 {
     let statuses = pod["status"]["containerStatuses"].as_array().unwrap();
-    statuses.iter().map(|status| status["restartCount"].as_i64().unwrap()).sum()
+    statuses
+        .iter()
+        .map(|status| status["restartCount"].as_i64().unwrap())
+        .sum()
 }
 
 /// What this machine has mounted of the cluster's: never anything.
 fn mounts(world: &World) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let data = world.data().to_str().unwrap().to_owned();
-    table.lines().filter(|line| line.contains(&data)).map(str::to_owned).collect()
+    table
+        .lines()
+        .filter(|line| line.contains(&data))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,7 +41,9 @@ async fn a_full_volume_in_memory_is_the_matter_of_its_writer_alone() {
     let spec = json!({
         "volumes": [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}],
         "containers": [mounting("w", writer), mounting("r", reader)]});
-    world.run("beside", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
+    world
+        .run("beside", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
     world.run("p", spec).await;
     let pod = world.running("p").await;
     let log = |container: &'static str, wanted: &'static str| {
@@ -52,7 +61,11 @@ async fn a_full_volume_in_memory_is_the_matter_of_its_writer_alone() {
     // Its neighbour sees the same files: a file system of 1 MiB.
     log("r", "tmpfs").await;
     log("r", " 1024 ").await;
-    assert_eq!(mounts(&world), Vec::<String>::new(), "nothing is mounted on the machine");
+    assert_eq!(
+        mounts(&world),
+        Vec::<String>::new(),
+        "nothing is mounted on the machine"
+    );
     for name in ["p", "beside"] {
         let pod = world.pod_that(name, "it is ready", is_ready).await;
         assert_eq!(restarts(&pod), 0, "{name}");
@@ -61,7 +74,9 @@ async fn a_full_volume_in_memory_is_the_matter_of_its_writer_alone() {
     let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
     kill(crate::faults::supervisor(world.data(), &uid), Signal::SIGKILL).unwrap();
     world
-        .pod_that("p", "its containers begin anew", |pod| is_ready(pod) && restarts(pod) >= 2)
+        .pod_that("p", "its containers begin anew", |pod| {
+            is_ready(pod) && restarts(pod) >= 2
+        })
         .await;
     log("w", "full: 1").await;
     world.delete("p").await;
@@ -73,11 +88,16 @@ async fn a_full_volume_in_memory_is_the_matter_of_its_writer_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_evicted_pod_gives_its_room_back_and_is_found_so_after_a_restart() {
     let world = World::new();
-    let mut container = sh("c", "trap 'exit 3' TERM; head -c 3000000 /dev/zero > /v/x; while true; do sleep 0.1; done");
+    let mut container = sh(
+        "c",
+        "trap 'exit 3' TERM; head -c 3000000 /dev/zero > /v/x; while true; do sleep 0.1; done",
+    );
     container["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
     let spec = json!({"terminationGracePeriodSeconds": 1000, "containers": [container],
         "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]});
-    world.run("beside", json!({"containers": [sh("c", "exec sleep 1000")]})).await;
+    world
+        .run("beside", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
     world.run("p", spec).await;
     let pod = world.phase("p", "Failed").await;
     assert_eq!(pod["status"]["reason"], "Evicted");
@@ -87,7 +107,11 @@ async fn an_evicted_pod_gives_its_room_back_and_is_found_so_after_a_restart() {
         .join(pod["metadata"]["uid"].as_str().unwrap())
         .join("own.d/volumes/v/x");
     until("its files are gone", || async {
-        if file.exists() { Err(file.display().to_string()) } else { Ok(()) }
+        if file.exists() {
+            Err(file.display().to_string())
+        } else {
+            Ok(())
+        }
     })
     .await;
     let log = world.log("p").await;

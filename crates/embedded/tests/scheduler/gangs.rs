@@ -42,7 +42,13 @@ fn k2_no_list_at_any_revision_shows_a_part_of_a_gang() {
     for name in ["g-0", "g-1", "g-2"] {
         world.member("g", name, 500, &Value::Null);
     }
-    let revision = |list: &Value| list["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let revision = |list: &Value| {
+        list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
     let before = revision(&world.get(PODS));
     world.settle();
     let after = revision(&world.get(PODS));
@@ -56,7 +62,10 @@ fn k2_no_list_at_any_revision_shows_a_part_of_a_gang() {
         assert!(revision(&list) >= at, "{at}");
         seen.push(bound);
     }
-    assert!(seen.is_sorted() && seen.first() == Some(&0) && seen.last() == Some(&3), "{seen:?}");
+    assert!(
+        seen.is_sorted() && seen.first() == Some(&0) && seen.last() == Some(&3),
+        "{seen:?}"
+    );
 }
 
 #[test]

@@ -149,7 +149,10 @@ impl Model {
             Ok(Vec::from_iter(self.at(self.whole(at)).into_values()))
         };
         let found = list(Some(at));
-        assert!(found.as_ref().map_or(true, |page| page.revision == self.whole(at)), "at {at}");
+        assert!(
+            found.as_ref().map_or(true, |page| page.revision == self.whole(at)),
+            "at {at}"
+        );
         assert_eq!(found.map(|page| page.entries), expected, "at {at}");
     }
 }

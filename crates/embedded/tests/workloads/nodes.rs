@@ -71,15 +71,30 @@ fn c8_a_drained_node_is_empty_when_the_budget_has_let_all_go() {
             refusals += usize::from(code == 429);
             let said = answer["message"].as_str().unwrap_or_default().to_owned();
             let cause = answer["details"]["causes"][0]["message"].as_str().unwrap_or_default();
-            chronicle.write(&format!("evict {}: {code} {said} {cause}", name(pod)).trim_end().to_owned());
+            chronicle.write(
+                &format!("evict {}: {code} {said} {cause}", name(pod))
+                    .trim_end()
+                    .to_owned(),
+            );
             chronicle.catch_up();
         }
         chronicle.pass(5);
         // Whenever it is looked: three of four are there.
-        let ready = chronicle.stage.list(PODS).iter().filter(|pod| crate::stage::is_ready(pod) && !is_deleting(pod)).count();
+        let ready = chronicle
+            .stage
+            .list(PODS)
+            .iter()
+            .filter(|pod| crate::stage::is_ready(pod) && !is_deleting(pod))
+            .count();
         assert!(ready >= 3, "{ready} are ready:\n{}", chronicle.stage.story);
     }
     assert!(refusals > 0, "{}", chronicle.stage.story);
-    assert!(chronicle.stage.list(PODS).iter().all(|pod| pod["spec"]["nodeName"] == "n2"));
+    assert!(
+        chronicle
+            .stage
+            .list(PODS)
+            .iter()
+            .all(|pod| pod["spec"]["nodeName"] == "n2")
+    );
     chronicle.stage.ends_as("drained-node");
 }

@@ -178,7 +178,11 @@ impl Context {
         let isolation = self.folder.isolation(machine);
         // Elsewhere a supervisor may mount nothing: these volumes are on the disk then, with the same limit.
         let in_memory = if isolation == Isolation::NamespacesAsRoot {
-            volumes::in_memory(pod, &self.folder.volumes(), super::admission::memory_bytes(&self.agent.entry))
+            volumes::in_memory(
+                pod,
+                &self.folder.volumes(),
+                super::admission::memory_bytes(&self.agent.entry),
+            )
         } else {
             BTreeMap::new()
         };

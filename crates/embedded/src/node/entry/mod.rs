@@ -70,7 +70,8 @@ impl Capacity {
         });
         let disk = rustix::fs::statvfs("/").map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize) / 1024);
         // Where the system does not tell: enough for what fits a laptop.
-        let or_else = |amount: Option<u64>, usual: &str| amount.map_or(usual.to_owned(), |amount| format!("{amount}Ki"));
+        let or_else =
+            |amount: Option<u64>, usual: &str| amount.map_or(usual.to_owned(), |amount| format!("{amount}Ki"));
         Self {
             cpu: cpu.to_string(),
             memory: or_else(kibibytes, "8Gi"),

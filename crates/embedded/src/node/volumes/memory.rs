@@ -22,7 +22,10 @@ pub fn in_memory(pod: &Pod, volumes: &Path, node_bytes: u64) -> BTreeMap<PathBuf
         if source.medium.as_deref() != Some("Memory") || is_reached_into(spec, &volume.name) {
             return None;
         }
-        let limit = source.size_limit.as_ref().and_then(|limit| Quantity::parse(&limit.0).ok());
+        let limit = source
+            .size_limit
+            .as_ref()
+            .and_then(|limit| Quantity::parse(&limit.0).ok());
         let limit = limit.and_then(|limit| u64::try_from(limit.units()).ok());
         let bytes = limit.filter(|bytes| *bytes > 0).unwrap_or(node_bytes).min(node_bytes);
         // A tmpfs of size 0 has no limit.
@@ -70,7 +73,10 @@ mod tests {
                 {"name": "small", "mountPath": "/s"}, {"name": "part", "mountPath": "/p", "subPath": "x"}]}]}}))
         .unwrap();
         let folders = in_memory(&pod, Path::new("/v"), 1 << 30);
-        let found: Vec<_> = folders.iter().map(|(path, bytes)| (path.to_str().unwrap(), *bytes)).collect();
+        let found: Vec<_> = folders
+            .iter()
+            .map(|(path, bytes)| (path.to_str().unwrap(), *bytes))
+            .collect();
         assert_eq!(
             found,
             [("/v/any", 1 << 30), ("/v/large", 1 << 30), ("/v/small", 1 << 20)]

@@ -403,6 +403,7 @@ mod tests {
             created: 5,
             previous,
             time: jiff::Timestamp::UNIX_EPOCH,
+            goes_on: false,
             key: Key::new("", "pods", Some("default"), "a"),
             value,
         };

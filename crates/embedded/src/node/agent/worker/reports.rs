@@ -86,7 +86,11 @@ impl Worker {
             }
             Report::Stopped(Ok(())) | Report::Removed(Ok(())) => None,
             Report::Cleared(Err(why)) => {
-                tracing::warn!(pod = self.context.uid, why, "the volumes of an evicted pod cannot be removed");
+                tracing::warn!(
+                    pod = self.context.uid,
+                    why,
+                    "the volumes of an evicted pod cannot be removed"
+                );
                 step.clone()
             }
             Report::Cleared(Ok(())) => {

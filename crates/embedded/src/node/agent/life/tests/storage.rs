@@ -29,7 +29,11 @@ fn a_pod_with_too_much_in_a_volume_is_evicted_with_a_second_of_grace() {
     let decision = world.decide();
     assert_eq!(decision.steps, [stop("c", 0, 2)], "nobody has less than two seconds");
     assert_eq!(decision.status.phase.as_deref(), Some("Running"), "until it is over");
-    let told: Vec<_> = decision.tellings.iter().map(|telling| telling.reason.as_str()).collect();
+    let told: Vec<_> = decision
+        .tellings
+        .iter()
+        .map(|telling| telling.reason.as_str())
+        .collect();
     assert_eq!(told, ["Evicted", "Killing"]);
     assert!(decision.tellings[0].is_warning);
     let why = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
@@ -58,7 +62,8 @@ fn a_pod_with_too_much_in_a_volume_is_evicted_with_a_second_of_grace() {
 
 #[test]
 fn containers_limits_hold_for_all_of_the_pod_and_for_each_log() {
-    let limit = |name: &str, amount: &str| json!({"name": name, "resources": {"limits": {"ephemeral-storage": amount}}});
+    let limit =
+        |name: &str, amount: &str| json!({"name": name, "resources": {"limits": {"ephemeral-storage": amount}}});
     for (what, spec, used, expected) in [
         (
             "together",
