@@ -8,5 +8,6 @@ mod exec;
 mod faults;
 mod full;
 mod lives;
+mod nodes;
 mod surroundings;
 mod world;

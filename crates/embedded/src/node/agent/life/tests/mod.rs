@@ -3,6 +3,7 @@
 mod ends;
 mod starts;
 mod storage;
+mod times;
 mod told;
 
 use std::collections::BTreeMap;
