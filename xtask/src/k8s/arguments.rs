@@ -99,15 +99,8 @@ fn kube_apiserver(folder: &Folder, choices: Choices) -> Vec<String> {
 
 fn kube_controller_manager(folder: &Folder, port: u16) -> Vec<String> {
     let file = |name: &str| folder.file(name).display().to_string();
-    let kubeconfig = file("controller-manager.kubeconfig");
-    vec![
-        format!("--kubeconfig={kubeconfig}"),
-        format!("--authentication-kubeconfig={kubeconfig}"),
-        format!("--authorization-kubeconfig={kubeconfig}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        format!("--secure-port={port}"),
-        format!("--tls-cert-file={}", file("server.crt")),
-        format!("--tls-private-key-file={}", file("server.key")),
+    let mut arguments = beside_the_server(folder, "controller-manager.kubeconfig", port);
+    arguments.extend([
         format!("--root-ca-file={}", file("ca.crt")),
         format!("--service-account-private-key-file={}", file("service-accounts.key")),
         // Each controller as its own ServiceAccount, as clusters do: the audit log tells them apart.
@@ -117,15 +110,18 @@ fn kube_controller_manager(folder: &Folder, port: u16) -> Vec<String> {
         // Its default of 20 a second makes a start, with a ServiceAccount for each controller, take three times as long.
         "--kube-api-qps=300".to_owned(),
         "--kube-api-burst=600".to_owned(),
-        // There is one; waiting for a lease would only delay it.
-        "--leader-elect=false".to_owned(),
-        "--profiling=false".to_owned(),
-    ]
+    ]);
+    arguments
 }
 
 fn kube_scheduler(folder: &Folder, port: u16) -> Vec<String> {
+    beside_the_server(folder, "scheduler.kubeconfig", port)
+}
+
+/// What all that work through the API server are told.
+fn beside_the_server(folder: &Folder, kubeconfig: &str, port: u16) -> Vec<String> {
     let file = |name: &str| folder.file(name).display().to_string();
-    let kubeconfig = file("scheduler.kubeconfig");
+    let kubeconfig = file(kubeconfig);
     vec![
         format!("--kubeconfig={kubeconfig}"),
         format!("--authentication-kubeconfig={kubeconfig}"),
@@ -134,6 +130,7 @@ fn kube_scheduler(folder: &Folder, port: u16) -> Vec<String> {
         format!("--secure-port={port}"),
         format!("--tls-cert-file={}", file("server.crt")),
         format!("--tls-private-key-file={}", file("server.key")),
+        // There is one of each; waiting for a lease would only delay it.
         "--leader-elect=false".to_owned(),
         "--profiling=false".to_owned(),
     ]

@@ -122,6 +122,26 @@ impl Hand {
         self.recorder.tell(self, happening).await;
     }
 
+    /// The same for controllers, which are on no host.
+    pub(crate) async fn say(
+        &self,
+        component: &str,
+        about: ObjectReference,
+        kind: &str,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        self.tell(Happening {
+            component,
+            host: "",
+            about,
+            kind,
+            reason,
+            message: message.into(),
+        })
+        .await;
+    }
+
     /// What a typed object's kind and name are in the registry.
     pub(crate) fn target_of<K: k8s_openapi::Resource>(
         &self,

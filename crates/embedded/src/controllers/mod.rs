@@ -51,6 +51,7 @@ mod templates;
 mod tests;
 mod tokens;
 pub(crate) mod volumes;
+mod workloads;
 
 use std::collections::BTreeSet;
 use std::fmt;

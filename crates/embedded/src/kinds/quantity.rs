@@ -130,6 +130,19 @@ impl Quantity {
     }
 }
 
+impl std::ops::Add for Quantity {
+    type Output = Self;
+
+    /// Written as the first is, as long as that is anything.
+    fn add(self, other: Self) -> Self {
+        let notation = if self.is_zero() { other.notation } else { self.notation };
+        Self {
+            nano: (self.nano + other.nano).min(MOST * NANO),
+            notation,
+        }
+    }
+}
+
 impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
         self.nano == other.nano

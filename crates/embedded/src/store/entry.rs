@@ -64,6 +64,8 @@ pub struct LogEntry {
     pub value: Value,
     /// When it was appended.
     pub time: Timestamp,
+    /// The next line belongs to the same batch: nothing is read as it was between the two.
+    pub(super) goes_on: bool,
     renderings: Mutex<Renderings>,
 }
 
@@ -96,6 +98,7 @@ impl LogEntry {
             previous,
             value,
             time,
+            goes_on: false,
             renderings,
         })
     }

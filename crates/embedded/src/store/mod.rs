@@ -5,6 +5,7 @@
 //!
 //! Called by the registry only. What it promises:
 //! - one global revision without gaps (S1); a write names what it expects, and a batch is stored whole or not at all (S3);
+//! - nothing is read as it was in the middle of a batch, by no revision and after no crash (K2). Its events come one by one;
 //! - nobody is shown a write before it is as durable as promised, except writers, who must build upon it (S4, S5);
 //! - reads at any revision from the floor on, and watches without gap or duplicate from there on (S2, S9);
 //! - it owns no clock: time comes from [`Options::clock`], and compaction is somebody else's timer (S7).
@@ -410,6 +411,11 @@ impl Store {
                 lines.push(last);
             }
             revisions.push(newest);
+        }
+        if let Some((_, inner)) = lines.split_last_mut() {
+            for line in inner.iter_mut().filter_map(Arc::get_mut) {
+                line.goes_on = true;
+            }
         }
         Ok((lines, revisions))
     }

@@ -158,9 +158,18 @@ impl Tree {
         match at {
             Some(at) if at < self.floor => Err(ReadError::Compacted { floor: self.floor }),
             Some(at) if at > self.revision => Err(ReadError::Future { current: self.revision }),
-            Some(at) => Ok(at),
+            Some(at) => Ok(self.whole(at)),
             None => Ok(self.revision),
         }
+    }
+
+    /// The end of the batch that a revision is in. The floor never is inside of one.
+    fn whole(&self, at: Revision) -> Revision {
+        let mut at = at;
+        while self.line(at).is_some_and(|line| line.goes_on) {
+            at += 1;
+        }
+        at
     }
 
     pub fn get(&self, key: &Key, at: Option<Revision>) -> Result<Option<Entry>, ReadError> {
@@ -229,9 +238,12 @@ impl Tree {
         let mut drop = expired.min(kept.saturating_sub(retention.min_revisions));
         drop = drop.max(kept.saturating_sub(retention.max_revisions));
         let mut compacted = Compacted::default();
-        while drop > 0 || self.old_bytes > retention.max_old_bytes {
+        // A batch goes as a whole.
+        let mut goes_on = false;
+        while goes_on || drop > 0 || self.old_bytes > retention.max_old_bytes {
             let Some(line) = self.log.pop_front() else { break };
             drop = drop.saturating_sub(1);
+            goes_on = line.goes_on;
             self.forget(&line, &mut compacted.dead);
             compacted.floor = line.revision;
         }

@@ -17,7 +17,7 @@ fn uid(pod: &Value) -> String {
 }
 
 /// The supervisor's number, from what it wrote.
-fn supervisor(data: &Path, uid: &str) -> Pid {
+pub fn supervisor(data: &Path, uid: &str) -> Pid {
     let file = data.join("pods").join(uid).join("state.json");
     let text = std::fs::read_to_string(file).unwrap();
     let state: Value = serde_json::from_str(text.trim_end_matches(['\0', ' ', '\n'])).unwrap();
@@ -78,6 +78,7 @@ async fn n12_a_killed_supervisor_is_replaced_and_its_containers_begin_anew() {
     let pod = world.running("p").await;
     let once = world.running("once").await;
     let old = world.processes(&uid(&pod));
+    let killed = jiff::Timestamp::now();
     for pod in [&pod, &once] {
         kill(supervisor(world.data(), &uid(pod)), Signal::SIGKILL).unwrap();
     }
@@ -91,6 +92,15 @@ async fn n12_a_killed_supervisor_is_replaced_and_its_containers_begin_anew() {
         (&last["exitCode"], &last["reason"]),
         (&json!(137), &json!("ContainerStatusUnknown"))
     );
+    // In whole seconds: within ten, nine is the most that can be seen of it.
+    let noticed: jiff::Timestamp = last["finishedAt"].as_str().unwrap().parse().unwrap();
+    assert!(
+        noticed.duration_since(killed).as_secs() < 10,
+        "{noticed} after {killed}"
+    );
+    let told = world.events("p").await;
+    let count = |reason: &str| told.iter().filter(|event| event.starts_with(reason)).count();
+    assert_eq!((count("Started"), count("Killing")), (1, 0), "{told:?}");
     let new = world.processes(&uid(&pod));
     assert!(old.iter().all(|pid| !new.contains(pid)), "{old:?} {new:?}");
     world.phase("once", "Failed").await;

@@ -6,6 +6,8 @@
 
 mod exec;
 mod faults;
+mod full;
 mod lives;
+mod nodes;
 mod surroundings;
 mod world;

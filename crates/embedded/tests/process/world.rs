@@ -159,6 +159,14 @@ impl World {
         self.pods().logs(name, &LogParams::default()).await.unwrap()
     }
 
+    pub async fn log_of(&self, name: &str, container: &str) -> String {
+        let which = LogParams {
+            container: Some(container.to_owned()),
+            ..LogParams::default()
+        };
+        self.pods().logs(name, &which).await.unwrap_or_default()
+    }
+
     /// Reason and message of the pod's events, in the order in which they came.
     pub async fn events(&self, name: &str) -> Vec<String> {
         let events: Api<Event> = Api::default_namespaced(self.cluster.client());

@@ -34,6 +34,41 @@ fn k2_a_gang_is_placed_only_when_all_of_its_minimum_fits() {
 }
 
 #[test]
+fn k2_no_list_at_any_revision_shows_a_part_of_a_gang() {
+    let mut world = World::new();
+    world.define_gangs();
+    world.node("a", 4_000, &Value::Null);
+    world.gang("g", &[("one", &["g-0", "g-1", "g-2"], 3)], &Value::Null);
+    for name in ["g-0", "g-1", "g-2"] {
+        world.member("g", name, 500, &Value::Null);
+    }
+    let revision = |list: &Value| {
+        list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let before = revision(&world.get(PODS));
+    world.settle();
+    let after = revision(&world.get(PODS));
+    assert!(after >= before + 3, "each pod has its own revision");
+    let mut seen = Vec::new();
+    for at in before..=after {
+        let list = world.get(&format!("{PODS}?resourceVersion={at}&resourceVersionMatch=Exact"));
+        let pods = list["items"].as_array().unwrap();
+        let bound = pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).count();
+        assert!(bound == 0 || bound == 3, "{bound} are bound at {at}");
+        assert!(revision(&list) >= at, "{at}");
+        seen.push(bound);
+    }
+    assert!(
+        seen.is_sorted() && seen.first() == Some(&0) && seen.last() == Some(&3),
+        "{seen:?}"
+    );
+}
+
+#[test]
 fn k2_a_gang_waits_for_its_gates_and_its_podgang_and_says_what_it_waits_for() {
     let mut world = World::new();
     world.define_gangs();

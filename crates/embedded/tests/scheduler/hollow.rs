@@ -24,7 +24,7 @@ fn a_hollow_node_is_registered_as_a_kubelet_does_and_renews_its_lease_every_ten_
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], "h");
     assert_eq!(
         node["status"]["allocatable"],
-        json!({"cpu": "32", "memory": "256Gi", "pods": "110"})
+        json!({"cpu": "32", "ephemeral-storage": "256Gi", "memory": "256Gi", "pods": "110"})
     );
     let ready = node["status"]["conditions"].as_array().unwrap().last().unwrap().clone();
     assert_eq!(

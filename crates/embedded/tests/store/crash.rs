@@ -155,8 +155,13 @@ fn keeps_what_was_acknowledged(crash: Crash) {
         assert!(recorded.ends.contains(&revision), "a batch was torn at {revision}");
         let mut model = Model {
             lines: recorded.model.lines[..revision as usize].to_vec(),
+            ends: recorded.ends.iter().copied().filter(|end| *end <= revision).collect(),
         };
         model.check(&store, store.floor());
+        // Also in the middle of what were batches before the crash.
+        for at in store.floor().max(revision.saturating_sub(12))..revision {
+            model.check(&store, at);
+        }
         let everything = Prefix::everything();
         assert_eq!(
             replay(&store, &everything, store.floor()),

@@ -47,11 +47,11 @@ fn s7_a_newer_format_is_refused() {
     three(&path);
     let database = Database::open(&path).unwrap();
     let writing = database.begin_write().unwrap();
-    writing.open_table(META).unwrap().insert("format", 2).unwrap();
+    writing.open_table(META).unwrap().insert("format", 3).unwrap();
     writing.commit().unwrap();
     drop(database);
     let expected = format!(
-        "{} has format 2, and this version of usher knows only 1; use the version that wrote it",
+        "{} has format 3, and this version of usher knows only 2; use the version that wrote it",
         path.display()
     );
     assert_eq!(open(&path).unwrap_err().to_string(), expected);

@@ -16,6 +16,9 @@ pub struct Line {
     pub value: Value,
 }
 
+/// What no watch tells: where batches end.
+pub type Ends = std::collections::BTreeSet<Revision>;
+
 impl From<&LogEntry> for Line {
     fn from(line: &LogEntry) -> Line {
         Line {
@@ -32,11 +35,20 @@ impl From<&LogEntry> for Line {
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub lines: Vec<Line>,
+    pub ends: Ends,
 }
 
 impl Model {
     pub fn revision(&self) -> Revision {
         self.lines.len() as u64
+    }
+
+    /// Nothing can be read as it was in the middle of a batch.
+    pub fn whole(&self, revision: Revision) -> Revision {
+        match revision {
+            0 => 0,
+            _ => self.ends.range(revision..).next().copied().unwrap_or(revision),
+        }
     }
 
     pub fn at(&self, revision: Revision) -> BTreeMap<Key, Entry> {
@@ -115,6 +127,7 @@ impl Model {
             });
             revisions.push(revision);
         }
+        self.ends.insert(self.revision());
         Ok(revisions)
     }
 
@@ -133,9 +146,14 @@ impl Model {
                 current: self.revision(),
             })
         } else {
-            Ok(Vec::from_iter(self.at(at).into_values()))
+            Ok(Vec::from_iter(self.at(self.whole(at)).into_values()))
         };
-        assert_eq!(list(Some(at)).map(|page| page.entries), expected, "at {at}");
+        let found = list(Some(at));
+        assert!(
+            found.as_ref().map_or(true, |page| page.revision == self.whole(at)),
+            "at {at}"
+        );
+        assert_eq!(found.map(|page| page.entries), expected, "at {at}");
     }
 }
 

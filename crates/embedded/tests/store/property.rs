@@ -220,7 +220,7 @@ fn pages(store: &Store, model: &Model, at: Revision, size: usize) {
     }
     for prefix in prefixes() {
         let expected: Vec<_> = model
-            .at(at)
+            .at(model.whole(at))
             .into_values()
             .filter(|entry| prefix.contains(&entry.key))
             .collect();
@@ -264,7 +264,8 @@ fn floor(model: &Model, times: &[i64], before: Revision, now: i64) -> Revision {
         }
         floor += 1;
     }
-    floor
+    // A batch goes as a whole.
+    model.whole(floor)
 }
 
 proptest! {

@@ -137,6 +137,7 @@ impl Pod {
             hostname: "the-pod".to_owned(),
             dies_with: None,
             masked: Vec::new(),
+            in_memory: std::collections::BTreeMap::new(),
         };
         change(&mut plan);
         fs::set_permissions(data.path(), fs::Permissions::from_mode(0o711)).unwrap();

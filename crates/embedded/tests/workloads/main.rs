@@ -7,9 +7,11 @@
 mod world;
 
 mod adoption;
+mod chronicle;
 mod claims;
 mod counts;
 mod killed;
+mod nodes;
 mod ordered;
 mod properties;
 mod rollouts;

@@ -78,8 +78,17 @@ impl Stage {
     }
 
     pub fn seeded(seed: u64) -> Self {
+        Self::on(World::seeded(seed, workload_controllers()))
+    }
+
+    /// With others than the workload controllers alone.
+    pub fn with(controllers: Controllers) -> Self {
+        Self::on(World::seeded(7, controllers))
+    }
+
+    fn on(world: World) -> Self {
         Self {
-            world: World::seeded(seed, workload_controllers()),
+            world,
             letters: BTreeMap::new(),
             told: BTreeSet::new(),
             story: String::new(),
@@ -183,7 +192,7 @@ impl Stage {
     }
 
     /// A text with letters instead of hashes.
-    fn plain(&self, text: &str) -> String {
+    pub fn plain(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (hash, letter) in &self.letters {
             while let Some(start) = text.find(hash.as_str()) {
@@ -200,7 +209,7 @@ impl Stage {
         text
     }
 
-    fn learn_hashes(&mut self) {
+    pub fn learn_hashes(&mut self) {
         let mut sets = self.list(SETS);
         sets.extend(self.list(REVISIONS));
         sets.sort_by_key(|set| {

@@ -86,6 +86,7 @@ cgroupRoot: /{cgroup}
 clusterDNS: [{ADDRESS}]
 clusterDomain: cluster.local
 containerRuntimeEndpoint: unix://{socket}
+volumeStatsAggPeriod: 5s
 evictionHard: {{memory.available: 20Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}}
 failCgroupV1: false
 failSwapOn: false

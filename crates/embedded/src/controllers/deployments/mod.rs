@@ -22,10 +22,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::hand::reference;
 use super::ownership::{self, Controller};
-use super::recorder::Happening;
-use super::{Census, Control, Hand, Next, Wishes, pods};
+use super::{Census, Control, Hand, Next, Wishes, pods, workloads};
 use crate::fault::Fault;
-use crate::store::{Entry, Key, Kind, LogEntry};
+use crate::store::{Entry, Kind, LogEntry};
 
 use plan::{Plan, Seen};
 use sets::Set;
@@ -36,42 +35,19 @@ const COMPONENT: &str = "deployment-controller";
 #[derive(Debug, Default)]
 pub(super) struct Deployments;
 
-fn is_deployment(key: &Key) -> bool {
-    key.resource() == "deployments" && key.group() == "apps"
-}
-
-fn work_key(key: &Key) -> String {
-    super::work_key(key.namespace(), key.name())
-}
-
 impl Control for Deployments {
     fn begin(&mut self, _: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
-        for entry in state.iter().filter(|entry| is_deployment(&entry.key)) {
-            wishes.sync(work_key(&entry.key));
-        }
+        workloads::wake_all::<Deployment>(state, wishes);
     }
 
     fn see(&mut self, hand: &Hand, line: &LogEntry, _: &Census, wishes: &mut Wishes) {
         let key = &line.key;
         let namespace = key.namespace();
-        if is_deployment(key) {
-            match line.kind {
-                Kind::Delete => wishes.no_more(work_key(key)),
-                Kind::Create | Kind::Update => wishes.sync(work_key(key)),
-            }
-        } else if key.resource() == "replicasets" && key.group() == "apps" {
-            let concerned = ownership::concerned(line, "Deployment");
-            for name in &concerned.controllers {
-                wishes.sync(super::work_key(namespace, name));
-            }
-            if let Some(labels) = concerned.orphan {
-                for deployment in hand.mirror.deployments.list(namespace) {
-                    if selector(&deployment).is_some_and(|selector| selector.matches(&labels)) {
-                        let name = deployment.metadata.name.as_deref().unwrap_or_default();
-                        wishes.sync(super::work_key(namespace, name));
-                    }
-                }
-            }
+        if workloads::wake_itself::<Deployment>(line, wishes) {
+            return;
+        }
+        if key.resource() == "replicasets" && key.group() == "apps" {
+            workloads::wake_owners(line, &hand.mirror.deployments, selector, wishes);
         } else if key.resource() == "pods" && key.group().is_empty() && line.kind == Kind::Delete {
             // Recreate waits for the last old pod.
             for set in ownership::concerned(line, "ReplicaSet").controllers {
@@ -225,13 +201,5 @@ async fn write_status(
 }
 
 async fn tell(hand: &Hand, deployment: &Deployment, kind: &str, reason: &str, message: String) {
-    hand.tell(Happening {
-        component: COMPONENT,
-        host: "",
-        about: reference(deployment),
-        kind,
-        reason,
-        message,
-    })
-    .await;
+    hand.say(COMPONENT, reference(deployment), kind, reason, message).await;
 }

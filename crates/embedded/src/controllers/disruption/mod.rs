@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 
 use super::glimpse::{self, Glimpse};
 use super::hand::{changed, name_of, place, reference, target, uid_of};
-use super::recorder::Happening;
 use super::{Census, Control, Hand, Next, Wishes, pods};
 use crate::fault::{Fault, quote};
 use crate::registry::{object, select};
@@ -145,7 +144,7 @@ async fn sync_budget(hand: &Hand, namespace: &str, name: &str) -> Result<Next, F
         // The reference names the namespace twice.
         let message = format!("Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't");
         let about = reference(&**pod);
-        happen(hand, about, "Warning", "NotDeleted", message).await;
+        hand.say(COMPONENT, about, "Warning", "NotDeleted", message).await;
     }
     write(hand, namespace, &budget, &counts, now).await?;
     Ok(counts.look_again.map_or(Next::Done, Next::At))
@@ -369,23 +368,5 @@ fn spelt(selector: Option<&LabelSelector>) -> String {
 }
 
 async fn tell(hand: &Hand, budget: &PodDisruptionBudget, kind: &str, reason: &str, message: String) {
-    happen(hand, reference(budget), kind, reason, message).await;
-}
-
-async fn happen(
-    hand: &Hand,
-    about: k8s_openapi::api::core::v1::ObjectReference,
-    kind: &str,
-    reason: &str,
-    message: String,
-) {
-    hand.tell(Happening {
-        component: COMPONENT,
-        host: "",
-        about,
-        kind,
-        reason,
-        message,
-    })
-    .await;
+    hand.say(COMPONENT, reference(budget), kind, reason, message).await;
 }

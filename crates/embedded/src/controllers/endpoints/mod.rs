@@ -22,7 +22,6 @@ use k8s_openapi::api::core::v1::{Endpoints as EndpointsObject, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::hand::{changed, is_closing, name_of, reference, uid_of};
-use super::recorder::Happening;
 use super::{Census, Control, Hand, Next, Wishes};
 use crate::fault::Fault;
 use crate::store::{Entry, LogEntry};
@@ -119,7 +118,7 @@ impl Control for Endpoints {
                 Err(fault) => {
                     let message = format!("Failed to {verb} {key}: {fault}");
                     let about = reference(&*service);
-                    tell(hand, "endpoint-controller", about, reason, message).await;
+                    hand.say("endpoint-controller", about, "Warning", reason, message).await;
                     return Err(fault);
                 }
                 Ok(_) => {}
@@ -177,7 +176,9 @@ impl Control for EndpointSlices {
             if let Err(fault) = carry_out(hand, namespace, &service, plan).await {
                 let message = format!("Error updating Endpoint Slices for Service {key}: {fault}");
                 let reason = "FailedToUpdateEndpointSlices";
-                tell(hand, "endpoint-slice-controller", reference(&*service), reason, message).await;
+                let about = reference(&*service);
+                hand.say("endpoint-slice-controller", about, "Warning", reason, message)
+                    .await;
                 return Err(fault);
             }
             Ok(Next::Done)
@@ -203,22 +204,4 @@ async fn carry_out(hand: &Hand, namespace: &str, service: &Service, plan: slices
         hand.remove(&target, uid_of(&slice.metadata), None).await?;
     }
     Ok(())
-}
-
-async fn tell(
-    hand: &Hand,
-    component: &str,
-    about: k8s_openapi::api::core::v1::ObjectReference,
-    reason: &str,
-    message: String,
-) {
-    hand.tell(Happening {
-        component,
-        host: "",
-        about,
-        kind: "Warning",
-        reason,
-        message,
-    })
-    .await;
 }

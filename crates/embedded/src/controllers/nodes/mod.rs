@@ -23,7 +23,6 @@ use serde_json::json;
 use super::disruption::disrupted;
 use super::glimpse;
 use super::hand::{changed, name_of, reference, uid_of};
-use super::recorder::Happening;
 use super::{Census, Control, Hand, Next, Wishes, pods};
 use crate::fault::Fault;
 use crate::registry::object;
@@ -403,25 +402,10 @@ fn node_reference(name: &str, uid: &str) -> ObjectReference {
 }
 
 async fn tell(hand: &Hand, about: ObjectReference, kind: &str, reason: &str, message: String) {
-    hand.tell(Happening {
-        component: COMPONENT,
-        host: "",
-        about,
-        kind,
-        reason,
-        message,
-    })
-    .await;
+    hand.say(COMPONENT, about, kind, reason, message).await;
 }
 
 async fn say(hand: &Hand, about: ObjectReference, message: String) {
-    hand.tell(Happening {
-        component: EVICTOR,
-        host: "",
-        about,
-        kind: "Normal",
-        reason: "TaintManagerEviction",
-        message,
-    })
-    .await;
+    hand.say(EVICTOR, about, "Normal", "TaintManagerEviction", message)
+        .await;
 }

@@ -17,12 +17,11 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::batches::slow_start;
 use super::hand::reference;
-use super::ownership::{self, Controller, controller_reference};
-use super::recorder::Happening;
-use super::{Census, Control, Hand, Next, Wishes, pods, templates};
+use super::ownership::{Controller, controller_reference};
+use super::{Census, Control, Hand, Next, Wishes, pods, templates, workloads};
 use crate::fault::Fault;
 use crate::registry::object;
-use crate::store::{Entry, Key, Kind, LogEntry};
+use crate::store::{Entry, LogEntry};
 
 use plan::Step;
 
@@ -31,45 +30,17 @@ const COMPONENT: &str = "replicaset-controller";
 #[derive(Debug, Default)]
 pub(super) struct ReplicaSets;
 
-fn is_set(key: &Key) -> bool {
-    key.resource() == "replicasets" && key.group() == "apps"
-}
-
-fn work_key(key: &Key) -> String {
-    super::work_key(key.namespace(), key.name())
-}
-
 impl Control for ReplicaSets {
     fn begin(&mut self, _: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
-        for entry in state.iter().filter(|entry| is_set(&entry.key)) {
-            wishes.sync(work_key(&entry.key));
-        }
+        workloads::wake_all::<ReplicaSet>(state, wishes);
     }
 
     fn see(&mut self, hand: &Hand, line: &LogEntry, _: &Census, wishes: &mut Wishes) {
-        if is_set(&line.key) {
-            match line.kind {
-                Kind::Delete => wishes.no_more(work_key(&line.key)),
-                Kind::Create | Kind::Update => wishes.sync(work_key(&line.key)),
-            }
-        }
-        if line.key.resource() != "pods" || !line.key.group().is_empty() {
+        if workloads::wake_itself::<ReplicaSet>(line, wishes) {
             return;
         }
-        let namespace = line.key.namespace();
-        let concerned = ownership::concerned(line, "ReplicaSet");
-        for name in &concerned.controllers {
-            wishes.sync(super::work_key(namespace, name));
-        }
-        if let Some(labels) = concerned.orphan {
-            for set in hand.mirror.replica_sets.list(namespace) {
-                if selector(&set).is_some_and(|selector| selector.matches(&labels)) {
-                    wishes.sync(super::work_key(
-                        namespace,
-                        set.metadata.name.as_deref().unwrap_or_default(),
-                    ));
-                }
-            }
+        if line.key.resource() == "pods" && line.key.group().is_empty() {
+            workloads::wake_owners(line, &hand.mirror.replica_sets, selector, wishes);
         }
     }
 
@@ -194,13 +165,5 @@ async fn delete(hand: &Hand, set: &ReplicaSet, pod: &Pod) -> Result<(), Fault> {
 }
 
 async fn tell(hand: &Hand, set: &ReplicaSet, kind: &str, reason: &str, message: String) {
-    hand.tell(Happening {
-        component: COMPONENT,
-        host: "",
-        about: reference(set),
-        kind,
-        reason,
-        message,
-    })
-    .await;
+    hand.say(COMPONENT, reference(set), kind, reason, message).await;
 }

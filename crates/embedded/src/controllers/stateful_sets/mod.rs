@@ -20,12 +20,11 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::batches::slow_start;
 use super::hand::reference;
-use super::ownership::{self, Claim, Controller};
-use super::recorder::Happening;
+use super::ownership::{Claim, Controller};
 use super::revisions::{self, Choice};
-use super::{Census, Control, Hand, Next, Wishes, pods};
+use super::{Census, Control, Hand, Next, Wishes, pods, workloads};
 use crate::fault::Fault;
-use crate::store::{Entry, Key, Kind, LogEntry};
+use crate::store::{Entry, Kind, LogEntry};
 
 use claims::Lacking;
 use identity::{Revision, name};
@@ -36,58 +35,27 @@ const COMPONENT: &str = "statefulset-controller";
 #[derive(Debug, Default)]
 pub(super) struct StatefulSets;
 
-fn is_set(key: &Key) -> bool {
-    key.resource() == "statefulsets" && key.group() == "apps"
-}
-
-fn work_key(key: &Key) -> String {
-    super::work_key(key.namespace(), key.name())
-}
-
 impl Control for StatefulSets {
     fn begin(&mut self, _: &Hand, state: &[Entry], _: &Census, wishes: &mut Wishes) {
-        for entry in state.iter().filter(|entry| is_set(&entry.key)) {
-            wishes.sync(work_key(&entry.key));
-        }
+        workloads::wake_all::<StatefulSet>(state, wishes);
     }
 
     fn see(&mut self, hand: &Hand, line: &LogEntry, _: &Census, wishes: &mut Wishes) {
         let key = &line.key;
-        let namespace = key.namespace();
-        if is_set(key) {
-            match line.kind {
-                Kind::Delete => wishes.no_more(work_key(key)),
-                Kind::Create | Kind::Update => wishes.sync(work_key(key)),
-            }
+        if workloads::wake_itself::<StatefulSet>(line, wishes) || !key.group().is_empty() {
             return;
         }
-        if !key.group().is_empty() {
-            return;
-        }
-        let wish = |set: &StatefulSet, wishes: &mut Wishes| {
-            wishes.sync(super::work_key(namespace, name(&set.metadata)));
-        };
         if key.resource() == "pods" {
-            let concerned = ownership::concerned(line, "StatefulSet");
-            for name in &concerned.controllers {
-                wishes.sync(super::work_key(namespace, name));
-            }
-            if let Some(labels) = concerned.orphan {
-                for set in hand.mirror.stateful_sets.list(namespace) {
-                    if selector(&set).is_some_and(|selector| selector.matches(&labels)) {
-                        wish(&set, wishes);
-                    }
-                }
-            }
+            workloads::wake_owners(line, &hand.mirror.stateful_sets, selector, wishes);
         } else if key.resource() == "persistentvolumeclaims" && line.kind == Kind::Delete {
             // A pod may wait for it to be gone.
-            for set in hand.mirror.stateful_sets.list(namespace) {
+            for set in hand.mirror.stateful_sets.list(key.namespace()) {
                 let has_claims = set
                     .spec
                     .as_ref()
                     .is_some_and(|spec| spec.volume_claim_templates.is_some());
                 if has_claims && key.name().contains(name(&set.metadata)) {
-                    wish(&set, wishes);
+                    wishes.sync(super::work_key(key.namespace(), name(&set.metadata)));
                 }
             }
         }
@@ -356,13 +324,5 @@ async fn tell_of_pod(hand: &Hand, set: &StatefulSet, verb: &str, pod: &str, faul
 }
 
 async fn tell(hand: &Hand, set: &StatefulSet, kind: &str, reason: &str, message: String) {
-    hand.tell(Happening {
-        component: COMPONENT,
-        host: "",
-        about: reference(set),
-        kind,
-        reason,
-        message,
-    })
-    .await;
+    hand.say(COMPONENT, reference(set), kind, reason, message).await;
 }

@@ -24,7 +24,6 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
 
 use super::hand::{annotation, place, reference};
 use super::protection::claims_of;
-use super::recorder::Happening;
 use super::{Census, Control, Hand, Next, Wishes};
 use crate::fault::Fault;
 use crate::store::{Entry, LogEntry};
@@ -183,15 +182,7 @@ impl Control for Volumes {
 }
 
 async fn tell(hand: &Hand, about: ObjectReference, kind: &str, reason: &str, message: String) {
-    hand.tell(Happening {
-        component: COMPONENT,
-        host: "",
-        about,
-        kind,
-        reason,
-        message,
-    })
-    .await;
+    hand.say(COMPONENT, about, kind, reason, message).await;
 }
 
 async fn tell_claim(hand: &Hand, claim: &PersistentVolumeClaim, kind: &str, reason: &str, message: impl Into<String>) {

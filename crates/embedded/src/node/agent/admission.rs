@@ -25,6 +25,12 @@ pub(super) fn allocatable(entry: &NodeEntry) -> BTreeMap<String, Amount> {
     all
 }
 
+/// The node's memory.
+pub(super) fn memory_bytes(entry: &NodeEntry) -> u64 {
+    let bytes = in_units("memory", &Amount(entry.capacity.memory.clone()));
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
 /// Whether the status says that something of it was started once.
 pub(super) fn has_run(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

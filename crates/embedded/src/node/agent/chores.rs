@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::Agent;
 use super::folder::PodFolder;
 use super::launch::{self, Refusal};
-use super::life::Telling;
+use super::life::{Measured, Telling, Usage};
+use super::measure;
 use super::surroundings::{Surroundings, renew_tokens};
 use crate::node::environment::{Facts, hostname};
 use crate::node::hooks::{self, HookFailure, Moment};
@@ -19,7 +20,7 @@ use crate::node::net::HostsFolder;
 use crate::node::probes::{self, Executed};
 use crate::node::supervisor::client::{self, ExecEvent, Found, Supervisor, SupervisorError};
 use crate::node::supervisor::processes;
-use crate::node::supervisor::protocol::{self, ExecPlan, PLAN_FILE, PodPlan};
+use crate::node::supervisor::protocol::{self, ExecPlan, Isolation, PLAN_FILE, PodPlan};
 use crate::node::volumes::{self, MountError, Rewriter, Setting};
 
 /// How long a supervisor may be silent before it counts as broken. Each look at it waits for some seconds itself.
@@ -174,14 +175,26 @@ impl Context {
     fn write_plan(&self, pod: &Pod, facts: &Facts) -> std::io::Result<()> {
         let file = self.folder.path().join(PLAN_FILE);
         let machine = self.machine();
+        let isolation = self.folder.isolation(machine);
+        // Elsewhere a supervisor may mount nothing: these volumes are on the disk then, with the same limit.
+        let in_memory = if isolation == Isolation::NamespacesAsRoot {
+            volumes::in_memory(
+                pod,
+                &self.folder.volumes(),
+                super::admission::memory_bytes(&self.agent.entry),
+            )
+        } else {
+            BTreeMap::new()
+        };
         let plan = PodPlan {
             uid: self.uid.clone(),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name: pod.metadata.name.clone().unwrap_or_default(),
-            isolation: self.folder.isolation(machine),
+            isolation,
             hostname: hostname(pod, facts),
             dies_with: machine.dies_with().cloned(),
             masked: vec![machine.data().to_owned()],
+            in_memory,
         };
         let new = file.with_extension("new");
         std::fs::write(&new, serde_json::to_vec(&plan)?)?;
@@ -211,6 +224,17 @@ impl Context {
             this.with_setting(&pod, &facts, volumes::refresh)
         });
         refreshed.await.map(|refreshed| refreshed.errors).unwrap_or_default()
+    }
+
+    /// What the pod has on the disk, and how long it took to find out. One pod of the machine at a time: a look goes through
+    /// all its files, and nobody waits for it.
+    pub(super) async fn measure(self: Arc<Self>, wanted: Measured) -> (Usage, Duration) {
+        // It is never closed.
+        let _turn = self.machine().measuring().acquire().await;
+        let begun = tokio::time::Instant::now();
+        let folder = self.folder.clone();
+        let usage = tokio::task::spawn_blocking(move || measure::usage(&folder, &wanted)).await;
+        (usage.unwrap_or_default(), begun.elapsed())
     }
 
     /// Starts an attempt, once it is known how.

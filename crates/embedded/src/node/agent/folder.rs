@@ -110,11 +110,20 @@ impl PodFolder {
         read(&self.path.join(STATE_FILE))
     }
 
+    /// The volumes that are the pod's own.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        remove_all(&self.volumes())
+    }
+
     pub(super) fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
-        }
+        remove_all(&self.path)
+    }
+}
+
+fn remove_all(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 

@@ -6,7 +6,7 @@
 //! dropped at any point: the pods run on, and the next agent goes on from there (N2).
 //!
 //! - [`life`]: the decisions, pure. [`worker`]: one pod's loop. [`chores`]: its steps. [`launch`]: what a container is
-//!   started with. [`messages`]: what it leaves to say.
+//!   started with. [`messages`]: what it leaves to say. [`measure`]: what it has on the disk.
 //! - [`publish`]: statuses. [`doors`]: logs and exec. [`registration`]: Node and Lease. [`admission`]: what the node
 //!   will not have. [`surroundings`]: the objects that pods name. [`folder`]: what is on disk.
 
@@ -16,6 +16,7 @@ pub(crate) mod doors;
 mod folder;
 pub(crate) mod launch;
 pub mod life;
+mod measure;
 mod messages;
 mod publish;
 mod registration;

@@ -48,13 +48,14 @@ pub enum NodeKind {
     Hollow(Stages),
 }
 
-/// What a node declares to have: amounts as Kubernetes writes them. Nothing measures or limits what pods really take.
+/// What a node declares to have: amounts as Kubernetes writes them. Nothing measures or limits what pods really take, but
+/// for the limits that they set themselves to what they have on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capacity {
     pub cpu: String,
     pub memory: String,
     pub pods: u32,
-    /// Extended resources, such as `nvidia.com/gpu`.
+    /// `ephemeral-storage`, and extended resources such as `nvidia.com/gpu`.
     pub extended: BTreeMap<String, String>,
 }
 
@@ -67,12 +68,15 @@ impl Capacity {
             let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
             line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
         });
+        let disk = rustix::fs::statvfs("/").map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize) / 1024);
+        // Where the system does not tell: enough for what fits a laptop.
+        let or_else =
+            |amount: Option<u64>, usual: &str| amount.map_or(usual.to_owned(), |amount| format!("{amount}Ki"));
         Self {
             cpu: cpu.to_string(),
-            // Where the system does not tell: enough for what fits a laptop.
-            memory: kibibytes.map_or_else(|| "8Gi".to_owned(), |amount| format!("{amount}Ki")),
+            memory: or_else(kibibytes, "8Gi"),
             pods: DEFAULT_PODS,
-            extended: BTreeMap::new(),
+            extended: storage(or_else(disk.ok(), "64Gi")),
         }
     }
 
@@ -83,9 +87,14 @@ impl Capacity {
             cpu: "32".to_owned(),
             memory: "256Gi".to_owned(),
             pods: DEFAULT_PODS,
-            extended: BTreeMap::new(),
+            extended: storage("256Gi".to_owned()),
         }
     }
+}
+
+/// Without any, no pod could be placed that limits what it has on the disk.
+fn storage(amount: String) -> BTreeMap<String, String> {
+    BTreeMap::from([("ephemeral-storage".to_owned(), amount)])
 }
 
 impl NodeEntry {

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tokio::sync::{Notify, OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use super::agent::Agent;
@@ -97,6 +97,8 @@ pub(crate) struct Machine {
     names: watch::Sender<Arc<Names>>,
     tables: watch::Sender<u64>,
     net_changed: Notify,
+    /// Who has it may go through a pod's files.
+    measuring: Semaphore,
     runtime: String,
     kernel: String,
 }
@@ -173,6 +175,7 @@ impl Machine {
             names: watch::Sender::new(Arc::new(Names::new(&[], &[]))),
             tables: watch::Sender::new(0),
             net_changed: Notify::new(),
+            measuring: Semaphore::new(1),
             runtime: format!("usher://{}", env!("CARGO_PKG_VERSION")),
             kernel: kernel.trim().to_owned(),
             data,
@@ -306,6 +309,10 @@ impl Machine {
 
     pub(crate) fn images(&self) -> &Images {
         &self.images
+    }
+
+    pub(crate) fn measuring(&self) -> &Semaphore {
+        &self.measuring
     }
 
     pub(crate) fn tokens(&self) -> &TokenKeeper {

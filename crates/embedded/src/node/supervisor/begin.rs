@@ -67,6 +67,7 @@ fn begin(folder: &Path) -> io::Result<(Supervisor, File)> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    super::memory::mount_all(&plan.in_memory)?;
 
     let signals = take_signals()?;
     let handle = OwnedFd::from(File::open(&folder)?);

@@ -8,6 +8,7 @@
 //! - [`probe`]: which isolation this machine allows, found out by trying;
 //! - `supervise`, `asks`, `peers`: the supervisor's loop, its answers, its connections;
 //! - `container`, `exec`, `launch`, `log`: what it looks after;
+//! - `memory`: volumes that are not on the disk;
 //! - `record`: the state on disk; [`processes`]: `/proc`, pidfds and the only ways in which anything is killed;
 //! - `stage`, `control`: what a child does before it becomes a program, and the line to it.
 //!
@@ -24,6 +25,7 @@ mod control;
 mod exec;
 mod launch;
 mod log;
+mod memory;
 mod peers;
 pub mod probe;
 pub mod processes;

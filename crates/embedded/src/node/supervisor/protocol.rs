@@ -52,6 +52,9 @@ pub struct PodPlan {
     /// Host folders that no container sees (an empty folder is there instead), except through its mounts: the data folder.
     #[serde(default)]
     pub masked: Vec<PathBuf>,
+    /// Folders of the pod that are in memory, each of at most so many bytes. Only with [`Isolation::NamespacesAsRoot`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub in_memory: BTreeMap<PathBuf, u64>,
 }
 
 /// How a container is kept apart from the rest of the machine (spec 11.4).

@@ -7,11 +7,12 @@
 //! sees the old files or the new ones, never some of each.
 //!
 //! - `content`: the files of a config volume. `swap`: how they get on disk. `host_path`, `sub_path`: the two places where
-//!   a pod names a path, and the checks on it. `ownership`: fsGroup. [`Rewriter`]: mounts without mounting (level
+//!   a pod names a path, and the checks on it. `ownership`: fsGroup. `memory`: emptyDirs that are not on the disk. [`Rewriter`]: mounts without mounting (level
 //!   `paths`). [`TokenKeeper`]: service-account tokens, renewed in time.
 
 mod content;
 mod host_path;
+mod memory;
 mod ownership;
 mod rewrite;
 mod sub_path;
@@ -28,6 +29,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 use crate::node::environment::{ConfigError, Facts, Objects};
 
 pub use host_path::HostPaths;
+pub use memory::in_memory;
 pub use rewrite::Rewriter;
 pub use tokens::{TokenKeeper, TokenRequest};
 

@@ -24,8 +24,8 @@ const FLOOR: &str = "floor";
 /// Revisions up to this one may have been seen though they are not in the file: see [`RESERVE`].
 const RESERVED: &str = "reserved";
 
-/// The format that this code writes, and the newest that it reads.
-const KNOWN_FORMAT: u64 = 1;
+/// The format that this code writes, and the newest that it reads. The first did not say which lines are one batch.
+const KNOWN_FORMAT: u64 = 2;
 /// Everything is read from memory, so redb's cache only has to hold what a commit touches.
 const CACHE_BYTES: usize = 8 << 20;
 /// How many rows of forgotten lines a commit removes beside its work, so that compaction never holds up writers for long.
@@ -117,7 +117,7 @@ impl Ledger {
             Err(error) => Err(failed(error.into())),
         };
         match number(FORMAT)? {
-            Some(KNOWN_FORMAT) => {}
+            Some(1..=KNOWN_FORMAT) => {}
             Some(found) => {
                 let path = disk.path().into();
                 return Err(StoreError::NewerFormat {
@@ -355,9 +355,9 @@ fn append(tree: &mut Tree, revision: Revision, row: Row, tally: &Arc<RenderingTa
     let change = row.value.map_or(Change::Delete, Change::Put);
     let line = LogEntry::new(revision, key, change, found.as_ref(), row.time, tally.clone());
     let line = line.filter(|line| line.kind == row.kind && (line.created == row.created || row.kind == Kind::Delete));
-    tree.append(Arc::new(
-        line.ok_or_else(|| format!("revision {revision} contradicts what is before it"))?,
-    ));
+    let mut line = line.ok_or_else(|| format!("revision {revision} contradicts what is before it"))?;
+    line.goes_on = row.goes_on;
+    tree.append(Arc::new(line));
     Ok(())
 }
 
@@ -403,6 +403,7 @@ mod tests {
             created: 5,
             previous,
             time: jiff::Timestamp::UNIX_EPOCH,
+            goes_on: false,
             key: Key::new("", "pods", Some("default"), "a"),
             value,
         };

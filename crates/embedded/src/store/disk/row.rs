@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | 1 Create, 2 Update, 3 Delete |
+//! | 1 | 1 Create, 2 Update, 3 Delete; 128 more if the next line belongs to the same batch |
 //! | 8 | create revision |
 //! | 8 | previous revision, 0 for none |
 //! | 8 | microseconds since 1970, signed |
@@ -23,10 +23,13 @@ pub(super) struct Row {
     pub created: Revision,
     pub previous: Revision,
     pub time: Timestamp,
+    pub goes_on: bool,
     pub key: Key,
     /// `None` for a Delete.
     pub value: Option<Value>,
 }
+
+const GOES_ON: u8 = 128;
 
 /// Writes a line over whatever `out` held.
 pub(super) fn encode(line: &LogEntry, out: &mut Vec<u8>) {
@@ -37,7 +40,7 @@ pub(super) fn encode(line: &LogEntry, out: &mut Vec<u8>) {
         Kind::Delete => (3, None),
     };
     let key = line.key.as_str().as_bytes();
-    out.push(kind);
+    out.push(kind | if line.goes_on { GOES_ON } else { 0 });
     out.extend_from_slice(&line.created.to_le_bytes());
     out.extend_from_slice(
         &line
@@ -64,7 +67,8 @@ pub(super) fn decode(mut bytes: &[u8]) -> Option<Row> {
     let length = u16::from_le_bytes(take(&mut bytes)?);
     let (key, json) = bytes.split_at_checked(length.into())?;
     let key = Key::parse(std::str::from_utf8(key).ok()?)?;
-    let kind = match kind {
+    let goes_on = kind & GOES_ON != 0;
+    let kind = match kind & !GOES_ON {
         1 => Kind::Create,
         2 => Kind::Update,
         3 => Kind::Delete,
@@ -79,6 +83,7 @@ pub(super) fn decode(mut bytes: &[u8]) -> Option<Row> {
         created,
         previous,
         time,
+        goes_on,
         key,
         value,
     })

@@ -25,8 +25,8 @@ mod watch;
 use watch::Watch;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// What is waited for may be the second restart of a crash loop, on a busy machine.
-const UNTIL_LIMIT: Duration = Duration::from_secs(45);
+/// What is waited for may be the second restart of a crash loop, on a busy machine, or the end of a node's grace (50 s).
+const UNTIL_LIMIT: Duration = Duration::from_secs(90);
 /// Once something did not come about in that time, what follows from it will hardly do so.
 const UNTIL_LIMIT_AFTER_FAILURE: Duration = Duration::from_secs(2);
 

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Container;
 
 use super::kept::EndReason;
-use super::{Desk, Stage, Step, Supervisor, is_sidecar};
+use super::{Desk, Stage, Step, Supervisor, is_sidecar, storage};
 
 /// Whatever the pod says: no program has less between its signal and SIGKILL.
 const SHORTEST_GRACE: Duration = Duration::from_secs(2);
@@ -33,6 +33,14 @@ impl Desk<'_> {
             }
             Some(_) | None => {}
         }
+        if self.kept.ended.is_none()
+            && let Some(usage) = self.sight.usage
+            && let Some(message) = storage::overrun(self.sight.pod, usage)
+        {
+            self.kept.end(EndReason::Evicted, now);
+            self.tell("", true, storage::REASON, message.clone());
+            self.kept.evicted = Some(message);
+        }
     }
 
     /// Seconds that a program has between its signal and SIGKILL, as the pod or whoever deletes it says.
@@ -44,7 +52,11 @@ impl Desk<'_> {
             .metadata
             .deletion_grace_period_seconds
             .filter(|_| self.is_deleting());
-        deletion.or(own).unwrap_or(30).max(0)
+        let grace = deletion.or(own).unwrap_or(30).max(0);
+        if self.kept.evicted.is_some() {
+            return grace.min(storage::GRACE_SECONDS);
+        }
+        grace
     }
 
     /// Stops what runs, and when nothing does, everything else goes.
@@ -85,6 +97,8 @@ impl Desk<'_> {
             self.steps.push(Step::Forget);
         } else if self.is_deleting() && self.sight.pod.metadata.deletion_grace_period_seconds != Some(0) {
             self.steps.push(Step::Remove);
+        } else if self.kept.evicted.is_some() && !self.kept.is_cleared {
+            self.steps.push(Step::Clear);
         }
     }
 

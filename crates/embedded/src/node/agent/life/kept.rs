@@ -20,6 +20,10 @@ pub struct Kept {
     pub address: Option<Ipv4Addr>,
     /// The node would not have it.
     pub rejected: Option<Verdict>,
+    /// It had more on the disk than it may: the message of its status.
+    pub evicted: Option<String>,
+    /// Its own volumes are gone, since it was evicted.
+    pub is_cleared: bool,
     /// Nothing of it is started any more.
     pub ended: Option<Ended>,
     pub containers: BTreeMap<String, KeptContainer>,
@@ -49,6 +53,8 @@ pub enum EndReason {
     Deleted,
     /// `activeDeadlineSeconds` are over.
     Deadline,
+    /// It has more on the disk than it may.
+    Evicted,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

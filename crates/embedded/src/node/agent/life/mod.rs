@@ -5,8 +5,8 @@
 //! are under way. What must not be forgotten by a crash is in [`Kept`], which the worker writes before it takes a step.
 //!
 //! - [`kept`]: what only the agent knows. [`backoff`], [`restarts`]: whether and when a container runs again.
-//! - [`course`]: starting, in order. [`ending`]: stopping, in order. [`status`], [`containers`], [`conditions`]: what the
-//!   pod's status says.
+//! - [`course`]: starting, in order. [`ending`]: stopping, in order. [`storage`]: whether the pod has too much on the disk.
+//! - [`status`], [`containers`], [`conditions`]: what the pod's status says.
 
 mod backoff;
 mod conditions;
@@ -16,6 +16,7 @@ mod ending;
 mod kept;
 mod restarts;
 mod status;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ use crate::node::supervisor::protocol::{Attempt, ExitReason, Phase};
 pub use backoff::Limits;
 pub use conditions::is_ours as is_own_condition;
 pub use kept::{Doomed, EndReason, Kept, Verdict};
+pub use storage::{Measured, Usage};
 
 /// By container, then by attempt: as the supervisor says.
 pub type Attempts = BTreeMap<String, BTreeMap<u32, Attempt>>;
@@ -52,6 +54,8 @@ pub struct Sight<'a> {
     pub health: &'a BTreeMap<String, Health>,
     /// What containers left behind to say, by name and attempt.
     pub messages: &'a BTreeMap<(String, u32), String>,
+    /// What it has on the disk, if that was looked at.
+    pub usage: Option<&'a Usage>,
     /// The node's addresses.
     pub host_ip: &'a str,
     pub limits: Limits,
@@ -109,6 +113,8 @@ pub enum Step {
     },
     /// Everything that is left is killed, and the supervisor ends.
     End,
+    /// What an evicted pod has in volumes of its own goes: that was the point of it.
+    Clear,
     /// The object goes, once its last status is written.
     Remove,
     /// The folder goes; the pod's worker has nothing more to do.

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, PodIP, PodStatus};
 use super::ending::{DEADLINE_MESSAGE, DEADLINE_REASON};
 use super::kept::EndReason;
 use super::restarts::runs_again;
-use super::{Desk, Stage, Supervisor, conditions, containers, is_sidecar};
+use super::{Desk, Stage, Supervisor, conditions, containers, is_sidecar, storage};
 
 pub(super) fn of(desk: &Desk<'_>) -> PodStatus {
     let before = desk.sight.pod.status.clone().unwrap_or_default();
@@ -53,10 +53,15 @@ pub(super) fn of(desk: &Desk<'_>) -> PodStatus {
     } else {
         (None, None)
     };
-    if nothing_runs && ended.is_some_and(|ended| ended.why == EndReason::Deadline) {
+    let told = match ended.map(|ended| ended.why).filter(|_| nothing_runs) {
+        Some(EndReason::Deadline) => Some((DEADLINE_REASON, DEADLINE_MESSAGE)),
+        Some(EndReason::Evicted) => Some((storage::REASON, desk.kept.evicted.as_deref().unwrap_or_default())),
+        Some(EndReason::Finished | EndReason::Deleted) | None => None,
+    };
+    if let Some((why, sentence)) = told {
         phase = "Failed";
-        reason = Some(DEADLINE_REASON.to_owned());
-        message = Some(DEADLINE_MESSAGE.to_owned());
+        reason = Some(why.to_owned());
+        message = Some(sentence.to_owned());
     }
     // Nothing leaves a phase that is an end.
     if matches!(old_phase, "Succeeded" | "Failed") {

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::node::agent::chores::{Context, Started, Unprepared};
 use crate::node::agent::folder::PodFolder;
-use crate::node::agent::life::{self, Attempts, Decision, Health, Kept, Sight, Step, Trouble};
+use crate::node::agent::life::{self, Attempts, Decision, Health, Kept, Sight, Step, Trouble, Usage};
 use crate::node::agent::messages;
 use crate::node::agent::publish::Publisher;
 use crate::node::agent::surroundings::Surroundings;
@@ -46,6 +46,10 @@ const CHECK: SignedDuration = SignedDuration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(1);
 /// How often tokens are looked at.
 const RENEWAL: SignedDuration = SignedDuration::from_secs(60);
+/// How often it is looked what a pod has on the disk, if there is a limit to it: as often as a kubelet looks.
+const MEASURING: SignedDuration = SignedDuration::from_secs(10);
+/// A look that takes long is taken less often: at most one part of so many of the time.
+const MEASURED_PART: i32 = 20;
 /// How often, and after how long each time, a supervisor is looked for whose files cannot be read.
 const FINDS: u32 = 30;
 const FIND_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -66,11 +70,14 @@ enum Report {
     PreStop(String, u32, Result<(), HookFailure>),
     Stopped(Result<(), String>),
     Ended(Result<(), String>),
+    Cleared(Result<(), String>),
     Removed(Result<(), String>),
     Forgotten(Result<(), String>),
     Probed(String, u32, probes::Kind, Option<probes::Answer>),
     Refreshed(Vec<String>),
     Checked(u64, Result<(), String>),
+    /// And how long that took.
+    Measured(Usage, Duration),
 }
 
 #[derive(Debug)]
@@ -100,6 +107,8 @@ pub(super) struct Worker {
     versions: Vec<String>,
     next_check: Timestamp,
     next_renewal: Timestamp,
+    usage: Option<Usage>,
+    next_measuring: Timestamp,
     is_refreshing: bool,
     is_forgotten: bool,
     /// It was found running by this agent, not started by it.
@@ -161,6 +170,8 @@ impl Worker {
             versions: Vec::new(),
             next_check: now,
             next_renewal: now,
+            usage: None,
+            next_measuring: now,
             is_refreshing: false,
             is_forgotten: false,
             is_adopted,
@@ -373,6 +384,7 @@ impl Worker {
             troubles: &self.troubles,
             health: &health,
             messages: &self.messages,
+            usage: self.usage.as_ref(),
             host_ip: &agent.address.to_string(),
             limits: agent.machine.limits(),
             now: self.now(),
@@ -433,6 +445,9 @@ impl Worker {
                 self.refresh();
             }
             wake = earlier(wake, self.next_renewal);
+            if let Some(next) = self.measure(&pod, now) {
+                wake = earlier(wake, next);
+            }
         }
         wake
     }

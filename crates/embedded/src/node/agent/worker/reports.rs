@@ -1,6 +1,10 @@
 //! What became of a chore, and what follows from it.
 
-use super::{CHECK, FIRST_TROUBLE, LONGEST_RETRY, LONGEST_TROUBLE, Report, Worker, later, lose};
+use jiff::SignedDuration;
+
+use super::{
+    CHECK, FIRST_TROUBLE, LONGEST_RETRY, LONGEST_TROUBLE, MEASURED_PART, MEASURING, Report, Worker, later, lose,
+};
 use crate::node::agent::chores::Started;
 use crate::node::agent::life::{self, Doomed, Step, Trouble};
 use crate::node::hooks::{HookFailure, Moment, POST_START_WAITING_REASON};
@@ -81,6 +85,26 @@ impl Worker {
                 step.clone()
             }
             Report::Stopped(Ok(())) | Report::Removed(Ok(())) => None,
+            Report::Cleared(Err(why)) => {
+                tracing::warn!(
+                    pod = self.context.uid,
+                    why,
+                    "the volumes of an evicted pod cannot be removed"
+                );
+                step.clone()
+            }
+            Report::Cleared(Ok(())) => {
+                self.kept.is_cleared = true;
+                self.save();
+                None
+            }
+            Report::Measured(usage, took) => {
+                self.usage = Some(usage);
+                let took = SignedDuration::try_from(took).unwrap_or(MEASURING);
+                let pause = MEASURING.max(took.saturating_mul(MEASURED_PART));
+                self.next_measuring = later(self.now(), pause);
+                None
+            }
             Report::Forgotten(Err(why)) => {
                 tracing::warn!(pod = self.context.uid, why, "a pod's folder cannot be removed");
                 step.clone()

@@ -81,6 +81,14 @@ impl Worker {
                     });
                 }
             }
+            Step::Clear => {
+                self.spawn(key, async move {
+                    let folder = context.folder.clone();
+                    let cleared = tokio::task::spawn_blocking(move || folder.clear()).await;
+                    let cleared = cleared.map_err(|why| why.to_string());
+                    Report::Cleared(cleared.and_then(|done| done.map_err(|why| why.to_string())))
+                });
+            }
             Step::Remove => {
                 let flushed = self.publisher.flushed();
                 self.spawn(key, async move {

@@ -1,12 +1,13 @@
-//! What is looked after while a pod runs: probes, config volumes, names, images that were missing.
+//! What is looked after while a pod runs: probes, config volumes, names, images that were missing, its share of the disk.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{Report, Worker, find};
-use crate::node::agent::life::{Doomed, Step};
+use crate::node::agent::life::{Doomed, Measured, Step};
 use crate::node::agent::surroundings::Surroundings;
 use crate::node::probes::{self, Prober};
 
@@ -113,6 +114,25 @@ impl Worker {
                 Report::Refreshed(errors.iter().map(ToString::to_string).collect()),
             )
         });
+    }
+
+    /// Has a pod with a limit looked at, if it is time. Gives back when that is next.
+    pub(super) fn measure(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Option<Timestamp> {
+        let wanted = Measured::of(pod);
+        if wanted.is_empty() || self.kept.ended.is_some() {
+            return None;
+        }
+        if self.next_measuring > now {
+            return Some(self.next_measuring);
+        }
+        // Until this look is over.
+        self.next_measuring = Timestamp::MAX;
+        let context = self.context.clone();
+        self.chores.spawn(async move {
+            let (usage, took) = context.measure(wanted).await;
+            (None, Report::Measured(usage, took))
+        });
+        None
     }
 
     pub(super) fn names_changed(&mut self) {

@@ -2,6 +2,8 @@
 
 mod ends;
 mod starts;
+mod storage;
+mod times;
 mod told;
 
 use std::collections::BTreeMap;
@@ -23,6 +25,7 @@ pub(super) struct World {
     pub(super) troubles: BTreeMap<String, Trouble>,
     pub(super) health: BTreeMap<String, Health>,
     pub(super) messages: BTreeMap<(String, u32), String>,
+    pub(super) usage: Option<Usage>,
     pub(super) now: Timestamp,
 }
 
@@ -50,6 +53,7 @@ impl World {
             troubles: BTreeMap::new(),
             health: BTreeMap::new(),
             messages: BTreeMap::new(),
+            usage: None,
             now: at(0),
         }
     }
@@ -66,6 +70,7 @@ impl World {
             troubles: &self.troubles,
             health: &self.health,
             messages: &self.messages,
+            usage: self.usage.as_ref(),
             host_ip: "127.64.0.16",
             limits: Limits::default(),
             now: self.now,
