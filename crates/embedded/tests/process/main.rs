@@ -6,6 +6,8 @@
 
 mod exec;
 mod faults;
+mod kept;
 mod lives;
 mod surroundings;
+mod trap;
 mod world;

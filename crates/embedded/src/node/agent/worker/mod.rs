@@ -31,7 +31,7 @@ use crate::node::agent::{Agent, Seen, View, admission};
 use crate::node::hooks::HookFailure;
 use crate::node::probes::{self, Prober};
 use crate::node::supervisor::client::{self, Found, Supervisor};
-use crate::node::supervisor::protocol::{ExitReason, Phase, PodState};
+use crate::node::supervisor::protocol::PodState;
 use steps::key_of;
 
 /// A step that failed is tried again after this, then twice that, up to the longest.
@@ -42,6 +42,8 @@ const FIRST_TROUBLE: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_TROUBLE: SignedDuration = SignedDuration::from_secs(300);
 /// How often a supervisor is asked whether it is there: with the time it has to answer, well below 10 s (N12).
 const CHECK: SignedDuration = SignedDuration::from_secs(3);
+/// How long a supervisor may take to say its state, before it is looked at more closely.
+const FIRST_WORD: Duration = Duration::from_secs(5);
 /// After a supervisor said something that is no state.
 const SILENCE: Duration = Duration::from_secs(1);
 /// How often tokens are looked at.
@@ -99,6 +101,8 @@ pub(super) struct Worker {
     publisher: Publisher,
     versions: Vec<String>,
     next_check: Timestamp,
+    /// A look at the supervisor may take a minute: one at a time.
+    is_checking: bool,
     next_renewal: Timestamp,
     is_refreshing: bool,
     is_forgotten: bool,
@@ -119,9 +123,13 @@ impl Worker {
         let mut tasks = JoinSet::new();
         tasks.spawn(writing);
         let now = agent.machine.hand().now();
-        let (is_adopted, kept) = match folder.kept() {
-            Some(kept) => (true, kept),
-            None => (
+        let read = folder.kept();
+        if let Err(why) = &read {
+            tracing::warn!(pod = uid, %why, "what was kept of a pod cannot be read: it is looked at anew");
+        }
+        let (is_adopted, kept) = match read {
+            Ok(Some(kept)) => (true, kept),
+            Ok(None) | Err(_) => (
                 false,
                 Kept {
                     namespace: pod.metadata.namespace.clone().unwrap_or_default(),
@@ -160,6 +168,7 @@ impl Worker {
             publisher,
             versions: Vec::new(),
             next_check: now,
+            is_checking: false,
             next_renewal: now,
             is_refreshing: false,
             is_forgotten: false,
@@ -296,7 +305,16 @@ impl Worker {
             }
         };
         let mut states = Box::pin(states);
-        let first = tokio::time::timeout(Duration::from_secs(5), states.next()).await;
+        let mut first = tokio::time::timeout(FIRST_WORD, states.next()).await;
+        if first.is_err() {
+            // Stopped, perhaps before there was a worker: it is woken and waited for, as at any other time.
+            if let Err(why) = self.context.clone().check(supervisor).await {
+                tracing::warn!(pod = self.context.uid, why, "a supervisor is gone");
+                let _ = news.try_send(News::Lost(generation));
+                return;
+            }
+            first = tokio::time::timeout(FIRST_WORD, states.next()).await;
+        }
         let is_heard = match first {
             Ok(Some(Ok(state))) => {
                 self.take_state(state);
@@ -420,14 +438,17 @@ impl Worker {
         }
         if self.life == life::Supervisor::Alive {
             if self.next_check <= now
+                && !self.is_checking
                 && let Some(supervisor) = self.supervisor.clone()
             {
-                self.next_check = later(now, CHECK + SignedDuration::from_secs(12));
+                self.is_checking = true;
                 let (context, generation) = (self.context.clone(), self.generation);
                 self.chores
                     .spawn(async move { (None, Report::Checked(generation, context.check(supervisor).await)) });
             }
-            wake = earlier(wake, self.next_check);
+            if !self.is_checking {
+                wake = earlier(wake, self.next_check);
+            }
             if self.next_renewal <= now {
                 self.next_renewal = later(now, RENEWAL);
                 self.refresh();
@@ -453,19 +474,7 @@ impl Worker {
 /// What had not ended has ended now, nobody knows how.
 fn lose(attempts: &mut Attempts, now: Timestamp) {
     for attempt in attempts.values_mut().flat_map(BTreeMap::values_mut) {
-        let started_at = match &attempt.phase {
-            Phase::Exited { .. } => continue,
-            Phase::Starting => None,
-            Phase::Running { started_at, .. } => Some(*started_at),
-        };
-        attempt.phase = Phase::Exited {
-            code: 137,
-            signal: None,
-            started_at,
-            finished_at: now,
-            reason: ExitReason::ContainerStatusUnknown,
-            message: String::new(),
-        };
+        attempt.phase.lose(now);
     }
 }
 
