@@ -113,6 +113,34 @@ async fn n12_a_stopped_supervisor_is_woken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n12_a_state_that_cannot_be_read_kills_nobody_unless_the_pod_is_to_go() {
+    let world = World::new();
+    for name in ["stays", "goes"] {
+        world
+            .run(name, json!({"containers": [sh("c", "exec sleep 1000")]}))
+            .await;
+    }
+    let (stays, goes) = (world.running("stays").await, world.running("goes").await);
+    world.cluster.node("node-1").unwrap().stop().await;
+    let file = |pod: &Value| world.data().join("pods").join(uid(pod)).join("state.json");
+    let (first, second) = (file(&stays), file(&goes));
+    let good = std::fs::read(&first).unwrap();
+    for file in [&first, &second] {
+        std::fs::write(file, "{\"uid").unwrap();
+    }
+    world.delete("goes").await;
+    let world = world.restart().await;
+    world.told("stays", "FailedSync: error determining status: ").await;
+    assert!(!world.processes(&uid(&stays)).is_empty(), "nobody is killed");
+    world.gone("goes").await;
+    world.no_processes(&uid(&goes)).await;
+    std::fs::write(&first, good).unwrap();
+    world.delete("stays").await;
+    world.gone("stays").await;
+    world.no_processes(&uid(&stays)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n12_a_stopped_container_can_be_deleted() {
     let world = World::new();
     let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [sh("c", "exec sleep 1000")]});

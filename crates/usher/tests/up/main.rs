@@ -277,11 +277,11 @@ fn what_a_killed_one_in_memory_left_is_taken_away_by_the_next_and_a_living_ones_
     let left = folder(&killed);
     killed.signal(Signal::SIGKILL);
     drop(killed);
-    assert!(left.join("token").exists(), "nobody was there to take it away");
+    assert!(left.join("kubeconfig").exists(), "nobody was there to take it away");
     let next = Up::ready(home.path(), &flags);
     assert!(!left.exists(), "{} is still there", left.display());
     for up in [&living, &next] {
-        assert!(folder(up).join("token").exists());
+        assert!(folder(up).join("kubeconfig").exists());
         up.kubectl(&["get", "namespaces"]);
     }
 }

@@ -48,9 +48,9 @@ const FIRST_WORD: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(1);
 /// How often tokens are looked at.
 const RENEWAL: SignedDuration = SignedDuration::from_secs(60);
-/// How often, and after how long each time, a supervisor is looked for whose files cannot be read.
-const FINDS: u32 = 30;
-const FIND_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+/// When a supervisor is looked for again whose files cannot be read, and after how many times that is told.
+const FIND_AGAIN: Duration = Duration::from_secs(1);
+const FINDS_UNTOLD: u32 = 3;
 
 /// What the supervisor's watcher says. The number tells one supervisor from the next.
 #[derive(Debug)]
@@ -275,18 +275,28 @@ impl Worker {
         }
     }
 
-    /// What there is of its supervisor. A file that cannot be read now (too many are open, say) is no sign of its death.
+    /// What there is of its supervisor. A file that cannot be read now (too many are open, say) is no sign of its death: it is
+    /// looked at again until it can be, or until the pod is to go anyhow.
     async fn find(&self) -> std::io::Result<Found> {
         let mut tries = 0;
         loop {
-            match client::find(self.context.folder.path()) {
-                Err(why) if tries < FINDS => {
-                    tracing::warn!(pod = self.context.uid, %why, "a pod's supervisor cannot be looked for and is looked for again");
-                    tries += 1;
-                    tokio::time::sleep(FIND_AGAIN).await;
-                }
+            let pod = self.pod();
+            let is_going = pod.metadata.deletion_timestamp.is_some() || self.seen.borrow().is_gone;
+            let why = match client::find(self.context.folder.path()) {
+                Err(why) if !is_going => why,
                 found => return found,
+            };
+            tries += 1;
+            if tries == FINDS_UNTOLD {
+                let folder = self.context.folder.path().display();
+                tracing::warn!(pod = self.context.uid, %why, "a pod's supervisor cannot be looked for and is looked for again");
+                let message = format!(
+                    "error determining status: the state in {folder} cannot be read ({why}): what runs of the pod runs on, and is \
+                     found when it can; delete the pod to have it ended"
+                );
+                self.agent().tell_pod(&pod, true, "FailedSync", message);
             }
+            tokio::time::sleep(FIND_AGAIN).await;
         }
     }
 
