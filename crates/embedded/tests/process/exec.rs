@@ -50,9 +50,27 @@ impl Shell {
         Socket::exec(&self.0, PROTOCOL, &query).await
     }
 
-    /// What a script says.
+    /// What a script says; or how it was refused.
     pub async fn run(&self, script: &str) -> String {
-        finish(&mut self.begin(script, "").await).await.0
+        let mut socket = self.begin(script, "").await;
+        if !socket.head.starts_with("http/1.1 101") {
+            return socket.head;
+        }
+        match finish(&mut socket).await {
+            (said, _, status) if said.is_empty() => status.to_string(),
+            (said, _, _) => said,
+        }
+    }
+
+    /// Waits until a script says this: a node that was just started may not know the pod yet.
+    pub async fn says(&self, script: &str, wanted: &str) {
+        crate::world::until(&format!("{script:?} says {wanted:?}"), || async {
+            match self.run(script).await {
+                said if said == wanted => Ok(()),
+                said => Err(said),
+            }
+        })
+        .await;
     }
 }
 
