@@ -60,5 +60,5 @@ pub use node::hollow::stages::{Delay, Moment, Stage, Stages, Step};
 pub use node::machine::{IsolationChoice, NodeError, NodeHandle, NodeState, ProcessOptions};
 pub use security::Secrets;
 pub use serve::audit::AuditOptions;
-pub use serve::folder::FolderError;
+pub use serve::folder::{FolderError, swap_in};
 pub use serve::{ListenError, ListenOptions, Listening};

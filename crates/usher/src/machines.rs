@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::Failed;
 use crate::cluster::{Cluster, ClusterArgs};
 use crate::output::{self, Format};
+use crate::{Failed, WrongUsage};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -17,7 +17,6 @@ Without NAME, lists them. Only clusters of `usher up` have nodes that can be tol
 none of Usher's business.")]
 pub(crate) struct NodeArgs {
     /// The node.
-    #[arg(requires = "what")]
     name: Option<String>,
     /// What becomes of it.
     #[arg(value_enum)]
@@ -92,6 +91,16 @@ struct Entry {
 }
 
 pub(crate) async fn node(cluster: &ClusterArgs, args: &NodeArgs) -> Result<(), Failed> {
+    if let (Some(name), None) = (&args.name, args.what) {
+        let words = What::value_variants().iter().map(|what| what.word());
+        let words: Vec<&str> = words.collect();
+        return Err(WrongUsage(format!(
+            "what is to become of node {name}? Say `usher node {name} WHAT`, where WHAT is one of {}; `usher node` alone lists \
+             the nodes",
+            words.join(", ")
+        ))
+        .into());
+    }
     let cluster = cluster.connect("node").await?;
     if let (Some(name), Some(what)) = (&args.name, args.what) {
         let path = format!("/usher/nodes/{name}/{}", what.word());

@@ -42,7 +42,8 @@ pub struct ExecOrder {
 }
 
 /// A command that runs. When its user goes away, all of this is dropped: the node sees `input` end and `output` closed.
-/// As in the reference the process is not killed for it; a terminal's is sent a hang-up.
+/// As in the reference (kubernetes/kubernetes#89031, kubernetes/kubectl#1076) the command runs on, with a terminal or without:
+/// what it writes is read and dropped.
 #[derive(Debug)]
 pub struct Executed {
     /// To its standard input; dropping it is the end of the input. `None`: it has none.

@@ -20,6 +20,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use super::temporary::{Kind, Temporary};
 use crate::security::Secrets;
 
 const STORE: &str = "store.redb";
@@ -68,7 +69,8 @@ fn reason(error: &io::Error) -> String {
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    is_temporary: bool,
+    /// Of one that goes: it goes with this.
+    _temporary: Option<Temporary>,
 }
 
 impl Folder {
@@ -95,22 +97,16 @@ impl Folder {
             Err(error) => return Err(unusable(path, "read", error)),
         }
         let path = fs::canonicalize(path).map_err(failed("read"))?;
-        Ok(Self {
-            path,
-            is_temporary: false,
-        })
+        Ok(Self { path, _temporary: None })
     }
 
     /// For a cluster in memory, which keeps nothing but must tell people where it is.
     pub(crate) fn temporary() -> Result<Self, FolderError> {
-        let name = format!("usher-{}", BASE64_URL_SAFE_NO_PAD.encode(random::<9>()?));
-        let path = std::env::temp_dir().join(name);
-        // Not recursive: it must not be there yet, or somebody else made it.
-        let made = DirBuilder::new().mode(0o700).create(&path);
-        made.map_err(|error| unusable(&path, "made", error))?;
+        let made = Temporary::make(Kind::Cluster);
+        let made = made.map_err(|error| unusable(&std::env::temp_dir(), "written to", error))?;
         Ok(Self {
-            path,
-            is_temporary: true,
+            path: made.path().to_owned(),
+            _temporary: Some(made),
         })
     }
 
@@ -194,30 +190,16 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if self.is_temporary {
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
-}
-
 /// Puts a file in place of another in one step, so that no reader and no crash meets half of it. `owner`: user and group.
 pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.new", std::process::id()));
-    let new = path.with_file_name(name);
-    let written = write_new(&new, bytes, mode).and_then(|()| {
+    by_way_of_another(path, |new| {
+        write_new(new, bytes, mode)?.sync_all()?;
         if let Some((user, group)) = owner {
             // Only root may give files away, and only root needs to.
-            let _ = std::os::unix::fs::chown(&new, Some(user), Some(group));
+            let _ = std::os::unix::fs::chown(new, Some(user), Some(group));
         }
-        fs::rename(&new, path)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    written?;
+        Ok(())
+    })?;
     // The rename itself is in the folder.
     match path.parent().map(File::open) {
         Some(Ok(parent)) => parent.sync_all(),
@@ -225,12 +207,35 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32, owner: Option<(u32, 
     }
 }
 
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+/// The same for readers alone: nothing waits for the disk, and after a power failure the file may be the old one or empty.
+pub fn swap_in(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    by_way_of_another(path, |new| write_new(new, bytes, 0o600).map(drop))
+}
+
+/// `write` makes a file beside it, which then takes its place.
+fn by_way_of_another(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    let written = write(&new).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<File> {
     // Left by a process of the same number that was killed here.
     let _ = fs::remove_file(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
-    file.sync_all()
+    Ok(file)
+}
+
+/// Twelve letters that nobody else has.
+pub(super) fn random_name() -> io::Result<String> {
+    let bytes = random::<9>().map_err(io::Error::other)?;
+    Ok(BASE64_URL_SAFE_NO_PAD.encode(bytes))
 }
 
 fn random<const COUNT: usize>() -> Result<[u8; COUNT], FolderError> {

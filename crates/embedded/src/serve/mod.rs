@@ -2,7 +2,7 @@
 //!
 //! - [`folder`]: where token, keys and kubeconfig are kept. [`certificate`]: whom clients are to believe.
 //! - [`connection`]: one connection, from its handshake to its end. [`kubeconfig`]: how kubectl finds us.
-//! - [`audit`]: who wrote what.
+//! - [`audit`]: who wrote what. [`temporary`]: folders that go with their process.
 //!
 //! Called through [`crate::Cluster::listen`]. Shutdown travels one way: `stop` turns true, no connection is taken any
 //! more, watches end, requests under way are answered, and whoever is then still there is cut off after [`DRAIN`].
@@ -12,6 +12,7 @@ pub(crate) mod certificate;
 mod connection;
 pub(crate) mod folder;
 pub mod kubeconfig;
+pub(crate) mod temporary;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

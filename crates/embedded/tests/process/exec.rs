@@ -34,6 +34,78 @@ async fn finish(socket: &mut Socket) -> (String, String, Value) {
     }
 }
 
+/// For what is asked of pod `p` of a world.
+pub struct Shell(World);
+
+impl Shell {
+    pub async fn of(world: &crate::world::World) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listening = world.cluster.listen(ListenOptions::default()).await.unwrap();
+        Self(World { listening })
+    }
+
+    async fn begin(&self, script: &str, more: &str) -> Socket {
+        let script: String = script.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let query = format!("command=sh&command=-c&command={script}&stdout=true{more}");
+        Socket::exec(&self.0, PROTOCOL, &query).await
+    }
+
+    /// What a script says; or how it was refused.
+    pub async fn run(&self, script: &str) -> String {
+        let mut socket = self.begin(script, "").await;
+        if !socket.head.starts_with("http/1.1 101") {
+            return socket.head;
+        }
+        match finish(&mut socket).await {
+            (said, _, status) if said.is_empty() => status.to_string(),
+            (said, _, _) => said,
+        }
+    }
+
+    /// Waits until a script says this: a node that was just started may not know the pod yet.
+    pub async fn says(&self, script: &str, wanted: &str) {
+        crate::world::until(&format!("{script:?} says {wanted:?}"), || async {
+            match self.run(script).await {
+                said if said == wanted => Ok(()),
+                said => Err(said),
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_whose_user_goes_away_runs_on_as_in_the_reference() {
+    let world = crate::world::World::new();
+    world
+        .run("p", json!({"containers": [sh("c", "exec sleep 1000")]}))
+        .await;
+    world.running("p").await;
+    let shell = Shell::of(&world).await;
+    for (name, more) in [("plain", ""), ("terminal", "&tty=true&stdin=true")] {
+        // It says more than any buffer holds: somebody must read that for it to go on.
+        let script = format!(
+            "n=0; while true; do n=$((n+1)); echo $n > /tmp/new; mv /tmp/new /tmp/{name}; head -c 65536 /dev/zero; sleep 0.02; done"
+        );
+        let mut socket = shell.begin(&script, more).await;
+        socket.message().await;
+        socket.message().await;
+        drop(socket);
+        let mut last = 0;
+        // By the last of these the server knows for long that nobody is there.
+        for _ in 0..5 {
+            last = crate::world::until("it counts on", || async {
+                let said = shell.run(&format!("cat /tmp/{name}")).await;
+                match said.trim().parse::<u64>() {
+                    Ok(now) if now > last + 5 => Ok(now),
+                    _ => Err(said),
+                }
+            })
+            .await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_run_beside_a_container_s_program_with_its_files_and_variables() {
     let _ = rustls::crypto::ring::default_provider().install_default();

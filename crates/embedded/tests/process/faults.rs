@@ -123,6 +123,34 @@ async fn n12_a_stopped_supervisor_is_woken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n12_a_state_that_cannot_be_read_kills_nobody_unless_the_pod_is_to_go() {
+    let world = World::new();
+    for name in ["stays", "goes"] {
+        world
+            .run(name, json!({"containers": [sh("c", "exec sleep 1000")]}))
+            .await;
+    }
+    let (stays, goes) = (world.running("stays").await, world.running("goes").await);
+    world.cluster.node("node-1").unwrap().stop().await;
+    let file = |pod: &Value| world.data().join("pods").join(uid(pod)).join("state.json");
+    let (first, second) = (file(&stays), file(&goes));
+    let good = std::fs::read(&first).unwrap();
+    for file in [&first, &second] {
+        std::fs::write(file, "{\"uid").unwrap();
+    }
+    world.delete("goes").await;
+    let world = world.restart().await;
+    world.told("stays", "FailedSync: error determining status: ").await;
+    assert!(!world.processes(&uid(&stays)).is_empty(), "nobody is killed");
+    world.gone("goes").await;
+    world.no_processes(&uid(&goes)).await;
+    std::fs::write(&first, good).unwrap();
+    world.delete("stays").await;
+    world.gone("stays").await;
+    world.no_processes(&uid(&stays)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n12_a_stopped_container_can_be_deleted() {
     let world = World::new();
     let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [sh("c", "exec sleep 1000")]});
@@ -153,10 +181,21 @@ async fn nodes_are_stopped_killed_cut_off_and_started() {
     // Stopped: the processes run on, and logs have nobody to ask.
     one.stop().await;
     assert!(!world.processes(&uid(&p)).is_empty());
-    assert!(world.pods().logs("p", &Default::default()).await.is_err());
+    let told = async |name: &str| {
+        let refused = world.pods().logs(name, &Default::default()).await;
+        refused.unwrap_err().to_string()
+    };
+    let why = told("p").await;
+    let back = "it has no logs of it; `usher node node-1 start` brings it back";
+    assert!(
+        why.contains(&format!("pod p is on node node-1, which is stopped: {back}")),
+        "{why}"
+    );
     // Killed: nothing runs, and nobody is told.
     two.kill().await;
     assert!(world.processes(&uid(&q)).is_empty());
+    let why = told("q").await;
+    assert!(why.contains("pod q is on node node-2, which was killed: "), "{why}");
     assert!(is_ready(
         &serde_json::to_value(world.pods().get("q").await.unwrap()).unwrap()
     ));
@@ -172,6 +211,13 @@ async fn nodes_are_stopped_killed_cut_off_and_started() {
     assert_eq!(container(&p)["containerID"], container(&same)["containerID"]);
     // Cut off: a deletion is not heard until the node is back.
     one.cut().await.unwrap();
+    let why = told("p").await;
+    assert!(
+        why.contains(&format!(
+            "pod p is on node node-1, which is cut off from the API: {back}"
+        )),
+        "{why}"
+    );
     world.delete("p").await;
     world
         .run("r", json!({"containers": [sh("c", "exec sleep 1000")]}))
@@ -217,6 +263,39 @@ async fn pods_are_stopped_with_their_grace_and_run_again_at_the_next_start() {
         ..Default::default()
     };
     assert_eq!(world.pods().logs("p", &previous).await.unwrap(), "here\nbye\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n8_pods_that_are_stopped_with_the_machine_run_their_hooks_within_their_grace() {
+    let world = World::new();
+    let stopping = |script: &str, hook: &str, grace: u64| {
+        let mut container = sh("c", script);
+        container["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+        container["lifecycle"] = json!({"preStop": {"exec": {"command": ["sh", "-c", hook]}}});
+        json!({"terminationGracePeriodSeconds": grace, "volumes": [{"name": "v", "emptyDir": {}}], "containers": [container]})
+    };
+    let script = "trap 'echo signal >> /v/log; exit 0' TERM; cat /v/log; while true; do sleep 0.05; done";
+    let hook = "echo hook >> /v/log; sleep 0.3; echo its end >> /v/log";
+    world.run("p", stopping(script, hook, 30)).await;
+    world.run("late", stopping("exec sleep 1000", "sleep 1000", 1)).await;
+    let (pod, late) = (world.running("p").await, world.running("late").await);
+    world.cluster.stop_pods(|_| {}).await;
+    for pod in [&pod, &late] {
+        assert!(world.processes(&uid(pod)).is_empty());
+    }
+    let world = world.restart().await;
+    world
+        .pod_that("p", "it runs again", |pod| {
+            is_ready(pod) && container(pod)["restartCount"] == 1
+        })
+        .await;
+    until("the log tells in which order it ended", || async {
+        match world.log("p").await {
+            log if log == "hook\nits end\nsignal\n" => Ok(()),
+            log => Err(log),
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

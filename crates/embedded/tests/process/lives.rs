@@ -446,3 +446,23 @@ async fn thirty_pods_at_once_have_one_process_each() {
     }
     assert_eq!(addresses.len(), 30);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_waits_for_an_image_is_told_that_the_table_is_broken_and_runs_when_it_is_mended() {
+    let world = World::new();
+    let table = |text: &str| std::fs::write(world.data().join("images.yaml"), text).unwrap();
+    table("images:\n- match: [\n");
+    let mut container = sh("c", "exec sleep 1000");
+    container["image"] = json!("other:1");
+    world.run("p", json!({"containers": [container]})).await;
+    let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    let pod = world
+        .pod_that("p", "it waits, and says why", |pod| {
+            let message = waiting(pod)["message"].as_str().unwrap_or_default().to_owned();
+            message.contains("; as it is now it cannot be read: ")
+        })
+        .await;
+    assert_eq!(waiting(&pod)["reason"], "ErrImageNeverPull");
+    table("images:\n- match: \"other:*\"\n  bin: [/usr/bin, /bin]\n");
+    world.running("p").await;
+}

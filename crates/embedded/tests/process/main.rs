@@ -7,7 +7,9 @@
 mod exec;
 mod faults;
 mod full;
+mod kept;
 mod lives;
 mod nodes;
 mod surroundings;
+mod trap;
 mod world;

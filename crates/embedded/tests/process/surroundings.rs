@@ -1,8 +1,10 @@
 //! What is around pods: names, Services, the API, and whoever looks after the machine.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Api;
 use kube::api::PostParams;
@@ -136,5 +138,75 @@ async fn nodes_register_themselves_and_are_told_over_http() {
         ("GET", "/usher/nothing"),
     ] {
         assert!(ask(method, path).await.is_err(), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w5_a_service_with_ports_that_are_not_relayed_is_told_so_once() {
+    let world = World::new();
+    let services: Api<Service> = Api::default_namespaced(world.cluster.client());
+    let make = |name: &str, more: Value| {
+        let mut spec = json!({"selector": {"app": "server"}, "ports": [
+            {"name": "tcp", "port": 5353}, {"name": "udp", "port": 5353, "protocol": "UDP"}]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let service = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        let services = services.clone();
+        async move { services.create(&PostParams::default(), &service).await.unwrap() }
+    };
+    // Nothing is relayed for one without an address, and nothing is missing.
+    make("each", json!({"clusterIP": "None"})).await;
+    make("names", json!({})).await;
+    let told = "ProtocolNotRelayed: nobody listens on 5353/UDP: only TCP is relayed to a Service's pods; reach them by their own addresses";
+    assert_eq!(world.told("names", "ProtocolNotRelayed").await, [told]);
+    // What changes elsewhere is no reason to say it again.
+    make("later", json!({})).await;
+    world.told("later", "ProtocolNotRelayed").await;
+    assert_eq!(world.events("names").await, [told]);
+    let events: Api<k8s_openapi::api::core::v1::Event> = Api::default_namespaced(world.cluster.client());
+    let of = kube::api::ListParams::default().fields("involvedObject.name=names");
+    let all = events.list(&of).await.unwrap().items;
+    assert_eq!((all[0].count, all[0].type_.as_deref()), (Some(1), Some("Warning")));
+    assert!(world.events("each").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c9_nodes_renew_their_leases_as_often_as_the_grace_needs_it() {
+    let grace = jiff::SignedDuration::from_secs(4);
+    let world = World::with(|options| {
+        options.node_grace = grace;
+        options.nodes.extend(usher_embedded::NodeEntry::hollows(1));
+    });
+    let leases: Api<Lease> = Api::namespaced(world.cluster.client(), "kube-node-lease");
+    let renewed = || async {
+        let all = leases.list(&Default::default()).await.map_err(|why| why.to_string())?;
+        let times = all
+            .items
+            .into_iter()
+            .filter_map(|lease| Some((lease.metadata.name?, lease.spec?.renew_time?.0)));
+        let times: BTreeMap<String, jiff::Timestamp> = times.collect();
+        if times.len() == 3 {
+            Ok(times)
+        } else {
+            Err(format!("{times:?}"))
+        }
+    };
+    let first = until("all have leases", renewed).await;
+    for (name, before) in first {
+        let after = until("it is renewed", || async {
+            let now = renewed().await?.get(&name).copied();
+            now.filter(|now| *now > before).ok_or_else(|| format!("{name} {now:?}"))
+        })
+        .await;
+        // The others' have been renewed more than once while the first was waited for.
+        let last = until("it is renewed again", || async {
+            let now = renewed().await?.get(&name).copied();
+            now.filter(|now| *now > after).ok_or_else(|| format!("{name} {now:?}"))
+        })
+        .await;
+        let pause = last.duration_since(after);
+        assert!(
+            pause < grace,
+            "{name} was silent for {pause:?}, and would count as lost"
+        );
     }
 }

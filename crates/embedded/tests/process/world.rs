@@ -77,10 +77,17 @@ impl World {
 
     /// As after kill -9 of the program: nothing is stopped, told or waited for, and another one starts.
     pub async fn restart(self) -> Self {
+        self.restart_with(|_| {}).await
+    }
+
+    /// The same, and the other one has other flags.
+    pub async fn restart_with(self, change: impl FnOnce(&mut Options)) -> Self {
         let Self { cluster, data, _folder } = self;
         cluster.stop().await;
         drop(cluster);
-        let cluster = Cluster::start(options(&data)).unwrap();
+        let mut options = options(&data);
+        change(&mut options);
+        let cluster = Cluster::start(options).unwrap();
         Self { cluster, data, _folder }
     }
 

@@ -150,6 +150,13 @@ async fn the_data_folder_is_not_seen_except_through_mounts() {
         let mut plan = pod.script(&format!("ls -A {} 2>/dev/null; cat /v/file", masked.display()));
         plan.mounts = vec![mount(&volume, "/v", true)];
         assert_eq!(pod.output(plan).await, "mine\n", "{level:?}");
+        // X4: nor through a mount of what it lies in.
+        let name = masked.file_name().unwrap().to_str().unwrap();
+        let mut plan = pod.script(&format!(
+            "test -d /above/{name} && ls -A /above/{name}; echo that is all"
+        ));
+        plan.mounts = vec![mount(masked.parent().unwrap(), "/above", true)];
+        assert_eq!(pod.output(plan).await, "that is all\n", "{level:?}");
     }
 }
 

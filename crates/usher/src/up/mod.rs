@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     data: Option<PathBuf>,
     /// Keeps nothing: all is gone when it stops.
-    #[arg(long, conflicts_with_all = ["data", "durability"])]
+    #[arg(long, conflicts_with = "durability")]
     memory: bool,
     /// Where the API answers. Port 0: any free port.
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS")]
@@ -126,6 +126,15 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed
     if cluster.context.is_some() {
         return Err(WrongUsage(format!(
             "--context is of no use here: the context is always called {CONTEXT}"
+        ))
+        .into());
+    }
+    if args.memory
+        && let Some(folder) = &args.data
+    {
+        return Err(WrongUsage(format!(
+            "--memory keeps nothing and --data {} keeps everything there: leave one of the two out",
+            folder.display()
         ))
         .into());
     }

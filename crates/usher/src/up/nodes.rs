@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use usher_embedded::node::images::Images;
-use usher_embedded::{IsolationChoice, NodeEntry, NodeKind, ProcessOptions};
+use usher_embedded::{IsolationChoice, NodeEntry, NodeKind, ProcessOptions, swap_in};
 
 use crate::Failed;
 
@@ -156,10 +156,7 @@ impl NodeFlags {
             return Ok(());
         }
         // Whole or not at all: it is read when it changes.
-        let new = data.join("images.yaml.new");
-        std::fs::write(&new, IMAGES)
-            .and_then(|()| std::fs::rename(&new, &file))
-            .map_err(|why| format!("cannot write {}: {why}", file.display()).into())
+        swap_in(&file, IMAGES.as_bytes()).map_err(|why| format!("cannot write {}: {why}", file.display()).into())
     }
 }
 

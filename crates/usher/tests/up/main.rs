@@ -253,4 +253,35 @@ fn wrong_flags_end_with_2() {
     ] {
         refusal(home.path(), flags, 2);
     }
+    let said = refusal(home.path(), &["--memory", "--data", "x"], 2);
+    assert!(said.contains("leave one of the two out"), "{said}");
+    let output = Command::new(env!("CARGO_BIN_EXE_usher"))
+        .args(["node", "node-7"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("Say `usher node node-7 WHAT`, where WHAT is one of stop, kill, cut, start"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_a_killed_one_in_memory_left_is_taken_away_by_the_next_and_a_living_ones_is_not() {
+    let home = tempfile::tempdir().unwrap();
+    let flags = ["--memory", "--nodes", "0", "--listen", "127.0.0.1:0"];
+    let folder = |up: &Up| up.kubeconfig().parent().unwrap().to_owned();
+    let living = Up::ready(home.path(), &flags);
+    let killed = Up::ready(home.path(), &flags);
+    let left = folder(&killed);
+    killed.signal(Signal::SIGKILL);
+    drop(killed);
+    assert!(left.join("kubeconfig").exists(), "nobody was there to take it away");
+    let next = Up::ready(home.path(), &flags);
+    assert!(!left.exists(), "{} is still there", left.display());
+    for up in [&living, &next] {
+        assert!(folder(up).join("kubeconfig").exists());
+        up.kubectl(&["get", "namespaces"]);
+    }
 }

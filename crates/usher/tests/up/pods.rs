@@ -279,6 +279,16 @@ fn bad_pods_say_what_is_wrong_and_disturb_nobody() {
             ),
         ),
     );
+    let data = up.kubeconfig().parent().unwrap().display().to_string();
+    apply(
+        &up,
+        &pod(
+            "inside",
+            &format!(
+                "volumes: [{{name: v, hostPath: {{path: {data}}}}}], containers: [{{name: a, image: 'busybox:1', {sleep}, volumeMounts: [{{name: v, mountPath: /v}}]}}]"
+            ),
+        ),
+    );
     for (name, words) in [
         (
             "unknown-image",
@@ -287,6 +297,7 @@ fn bad_pods_say_what_is_wrong_and_disturb_nobody() {
         ("too-much", "0/1 nodes are available: 1 Insufficient cpu."),
         ("privileged", "privileged"),
         ("outside", "--host-path"),
+        ("inside", "where its token is"),
     ] {
         let told = until(&up, &["describe", "pod", name], |told| told.contains(words));
         assert!(!told.contains("Status:           Running"), "{told}");
@@ -348,4 +359,65 @@ fn a_table_that_cannot_be_read_and_a_node_file_with_a_mistake_are_said_with_file
         let told = super::refusal(home.path(), &["--memory", flag, file.to_str().unwrap()], 1);
         assert!(told.contains(file.to_str().unwrap()) && told.contains(words), "{told}");
     }
+}
+
+#[test]
+fn more_nodes_than_there_are_addresses_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let told = super::refusal(home.path(), &["--memory", "--nodes", "241"], 1);
+    let words = "--nodes: 241 nodes that run processes are too many, 240 have addresses; use --hollow for the rest";
+    assert!(told.contains(words), "{told}");
+}
+
+#[test]
+fn nodes_that_a_start_has_no_more_go_with_a_warning_and_their_pods_are_replaced() {
+    let home = tempfile::tempdir().unwrap();
+    let start = |nodes: &str| Up::ready(home.path(), &flags(&["--nodes", nodes, "--keep-pods"]));
+    let up = start("2");
+    up.kubectl(&["apply", "-f", DEPLOYMENT]);
+    up.kubectl(&["rollout", "status", "deployment/greeter", "--timeout=60s"]);
+    let places = |up: &Up| {
+        let path = "jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{\"\\n\"}{end}";
+        up.kubectl(&["get", "pods", "-l", "app=greeter", "-o", path])
+    };
+    let before = places(&up);
+    let (mut stays, mut goes) = (Vec::new(), Vec::new());
+    for line in before.lines() {
+        let (name, node) = line.split_once(' ').unwrap();
+        if node == "node-2" { &mut goes } else { &mut stays }.push(name.to_owned());
+    }
+    assert!(
+        !stays.is_empty() && !goes.is_empty(),
+        "three pods are on two nodes: {before}"
+    );
+    stop(up);
+    assert_eq!(processes_below(home.path()).len(), 3, "pods are kept");
+
+    let up = start("1");
+    wait_until(
+        || processes_below(home.path()).len() < 3 && up.kubectl(&["get", "nodes", "-o", "name"]) == "node/node-1\n",
+        || format!("{}{:?}", up.kubectl(&["get", "nodes"]), processes_below(home.path())),
+    );
+    let told = up.errors();
+    let warning = "a node of an earlier start is not there any more: it goes, and so do its pods";
+    assert!(told.contains(warning) && told.contains("node-2"), "{told}");
+    // Pods of a node that vanished wait for it for 40 s, as in the reference.
+    for name in &goes {
+        up.kubectl(&["wait", "--for=delete", &format!("pod/{name}"), "--timeout=150s"]);
+    }
+    up.kubectl(&["rollout", "status", "deployment/greeter", "--timeout=60s"]);
+    let after = places(&up);
+    assert!(
+        after.lines().count() == 3 && after.lines().all(|line| line.ends_with(" node-1")),
+        "{after}"
+    );
+    assert!(stays.iter().all(|name| after.contains(name)), "{before}{after}");
+    stop(up);
+
+    let up = start("0");
+    wait_until(
+        || processes_below(home.path()).is_empty() && up.kubectl(&["get", "nodes", "-o", "name"]).is_empty(),
+        || format!("{:?}", processes_below(home.path())),
+    );
+    stop(up);
 }

@@ -11,6 +11,8 @@ use nix::unistd::Pid;
 pub fn command(home: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usher"));
     command.arg("up").args(flags).env("HOME", home);
+    // What one of them leaves is none of the others' business.
+    command.env("TMPDIR", home);
     for variable in ["XDG_DATA_HOME", "KUBECONFIG", "USHER_LOG"] {
         command.env_remove(variable);
     }

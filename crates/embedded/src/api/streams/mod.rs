@@ -9,7 +9,7 @@ mod frame;
 mod handshake;
 mod session;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -20,6 +20,7 @@ use crate::api::answer::Answer;
 use crate::api::verbs::Call;
 use crate::fault::Fault;
 use crate::node::door::{Doors, ExecOrder};
+use crate::node::machine::NodeState;
 use crate::registry::ask::Target;
 use crate::registry::{PodPlace, object};
 
@@ -102,11 +103,19 @@ impl Call<'_> {
     fn doors(&self, place: &PodPlace, so: &str) -> Result<Arc<dyn Doors>, Fault> {
         self.server.doors.of(&place.node).ok_or_else(|| {
             let (name, node) = (&place.name, &place.node);
-            Fault::new(
-                500,
-                "",
-                format!("pod {name} is on node {node}, which this cluster does not run: {so}"),
-            )
+            let state = self.server.machine.get().and_then(Weak::upgrade).and_then(|machine| {
+                let node = machine.node(node).ok()?;
+                Some(node.state())
+            });
+            let back = format!("; `usher node {node} start` brings it back");
+            let (which, back) = match state {
+                None => ("which this cluster does not run", String::new()),
+                Some(NodeState::Stopped) => ("which is stopped", back),
+                Some(NodeState::Killed) => ("which was killed", back),
+                Some(NodeState::Cut) => ("which is cut off from the API", back),
+                Some(NodeState::Running) => ("which is being started", "; try again in a moment".to_owned()),
+            };
+            Fault::new(500, "", format!("pod {name} is on node {node}, {which}: {so}{back}"))
         })
     }
 

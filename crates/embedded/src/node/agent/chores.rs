@@ -12,6 +12,7 @@ use super::folder::PodFolder;
 use super::launch::{self, Refusal};
 use super::life::{Measured, Telling, Usage};
 use super::measure;
+use super::patience::{Word, wait_for_word};
 use super::surroundings::{Surroundings, renew_tokens};
 use crate::node::environment::{Facts, hostname};
 use crate::node::hooks::{self, HookFailure, Moment};
@@ -20,13 +21,10 @@ use crate::node::net::HostsFolder;
 use crate::node::probes::{self, Executed};
 use crate::node::supervisor::client::{self, ExecEvent, Found, Supervisor, SupervisorError};
 use crate::node::supervisor::processes;
-use crate::node::supervisor::protocol::{self, ExecPlan, Isolation, PLAN_FILE, PodPlan};
+use crate::node::supervisor::protocol::{self, ExecPlan, Isolation, PodPlan};
 use crate::node::volumes::{self, MountError, Rewriter, Setting};
 
-/// How long a supervisor may be silent before it counts as broken. Each look at it waits for some seconds itself.
-const SILENCE: Duration = Duration::from_secs(60);
 const CONTINUE: i32 = 18;
-
 /// A hook or a probe may say so much.
 const MOST_OUTPUT: u64 = 10 * 1024;
 /// A postStart hook has no limit in the reference; one that never ends is ended with the pod.
@@ -173,7 +171,6 @@ impl Context {
     }
 
     fn write_plan(&self, pod: &Pod, facts: &Facts) -> std::io::Result<()> {
-        let file = self.folder.path().join(PLAN_FILE);
         let machine = self.machine();
         let isolation = self.folder.isolation(machine);
         // Elsewhere a supervisor may mount nothing: these volumes are on the disk then, with the same limit.
@@ -196,9 +193,7 @@ impl Context {
             masked: vec![machine.data().to_owned()],
             in_memory,
         };
-        let new = file.with_extension("new");
-        std::fs::write(&new, serde_json::to_vec(&plan)?)?;
-        std::fs::rename(new, file)
+        self.folder.keep_plan(&plan)
     }
 
     /// /etc/hosts and /etc/hostname, as of now.
@@ -403,28 +398,25 @@ impl Context {
         made
     }
 
-    /// Whether the supervisor still answers. One that was stopped is told to go on; one that is only slow, on a machine that
-    /// has much to do, is waited for. One that is silent for a minute is put down with all that it has, and the pod begins
-    /// anew (N12).
+    /// Whether the supervisor still answers. One that was stopped is told to go on, and one that is only slow is waited for;
+    /// one that is silent for too long is put down with all that it has, and the pod begins anew (N12).
     pub(super) async fn check(self: Arc<Self>, supervisor: Supervisor) -> Result<(), String> {
-        let begun = tokio::time::Instant::now();
-        loop {
-            let why = match supervisor.look().await {
-                Ok(_) => return Ok(()),
-                Err(why @ SupervisorError::Silent { .. }) => why,
-                Err(why) => return Err(why.to_string()),
-            };
-            if begun.elapsed() >= SILENCE {
-                tracing::warn!(pod = self.uid, "a supervisor does not answer and is put down");
-                if let Err(left) = client::put_down(&supervisor, &self.uid).await {
-                    tracing::warn!(pod = self.uid, %left, "a pod's processes are left");
-                }
-                return Err(why.to_string());
-            }
+        let wake = || {
             // Of no effect on one that was not stopped.
             tracing::debug!(pod = self.uid, "a supervisor does not answer and is woken");
             if let Some(process) = processes::open_marked(supervisor.mark()) {
                 let _ = processes::signal(&process, CONTINUE);
+            }
+        };
+        match wait_for_word(|| supervisor.look(), wake, std::time::Instant::now).await {
+            Word::Heard => Ok(()),
+            Word::Gone(why) => Err(why),
+            Word::Silent(why) => {
+                tracing::warn!(pod = self.uid, "a supervisor does not answer and is put down");
+                if let Err(left) = client::put_down(&supervisor, &self.uid).await {
+                    tracing::warn!(pod = self.uid, %left, "a pod's processes are left");
+                }
+                Err(why)
             }
         }
     }

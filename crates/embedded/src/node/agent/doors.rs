@@ -108,7 +108,8 @@ fn runs(mut view: watch::Receiver<View>, container: String, attempt: u32, is_fol
     receiver
 }
 
-/// Both ways until the command has ended.
+/// Both ways until the command has ended, whether or not its user is still there. The connection to the supervisor is kept
+/// until then: the supervisor kills a command whose connection goes, as it must when an agent that ran a probe dies.
 async fn carry(exec: Exec, side: ExecSide) {
     let Exec { input, mut output } = exec;
     let ExecSide {
@@ -117,7 +118,6 @@ async fn carry(exec: Exec, side: ExecSide) {
         size,
         end,
     } = side;
-    // Held until the end: dropping it would end the command.
     let feeding = tokio::spawn(feed(input, stdin, size));
     let how = loop {
         let piece = match output.next().await {

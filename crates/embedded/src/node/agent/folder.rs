@@ -15,15 +15,22 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::Agent;
+use super::chores::{Context, Subject};
 use super::launch::stop_signal;
 use super::life::Kept;
+use crate::node::hooks::Moment;
 use crate::node::machine::Machine;
+use crate::node::supervisor::client::{self, Found, Supervisor};
 use crate::node::supervisor::protocol::{Isolation, PLAN_FILE, PodPlan, PodState, STATE_FILE};
+use crate::serve::folder::swap_in;
 
 const KEPT: &str = "agent.json";
 const OBJECT: &str = "object.json";
@@ -84,17 +91,26 @@ impl PodFolder {
         plan.map_or_else(|| machine.isolation(), |plan| plan.isolation)
     }
 
-    /// Whether nothing was ever kept here, as opposed to what cannot be read now.
-    pub(super) fn is_new(&self) -> bool {
-        matches!(self.path.join(KEPT).try_exists(), Ok(false))
-    }
-
-    pub(super) fn kept(&self) -> Option<Kept> {
-        read(&self.path.join(KEPT))
+    /// `None`: nothing was ever kept here. That is not the same as what cannot be read now: nobody is killed for an error.
+    pub(super) fn kept(&self) -> io::Result<Option<Kept>> {
+        match fs::read(self.path.join(KEPT)) {
+            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn keep(&self, kept: &Kept) -> io::Result<()> {
         write(&self.path.join(KEPT), kept)
+    }
+
+    /// Kills what runs of the pod: its supervisor first, if it can be found alive.
+    pub(super) async fn kill(&self, uid: &str) -> Result<(), String> {
+        let killed = match client::find(&self.path).map_err(|why| format!("its state cannot be read: {why}"))? {
+            Found::Alive(supervisor) => client::put_down(&supervisor, uid).await,
+            Found::Dead(_) => client::remains(uid).await,
+        };
+        killed.map(|_| ()).map_err(|why| why.to_string())
     }
 
     pub(super) fn object(&self) -> Option<Pod> {
@@ -103,6 +119,11 @@ impl PodFolder {
 
     pub(super) fn keep_object(&self, pod: &Pod) -> io::Result<()> {
         write(&self.path.join(OBJECT), pod)
+    }
+
+    /// For the supervisor, before it is started.
+    pub(super) fn keep_plan(&self, plan: &PodPlan) -> io::Result<()> {
+        write(&self.path.join(PLAN_FILE), plan)
     }
 
     /// What the supervisor wrote last.
@@ -127,15 +148,13 @@ fn remove_all(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// What cannot be read is as if it were not there.
+/// What cannot be read is as if it were not there: for what can be done without.
 fn read<T: DeserializeOwned>(file: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
 fn write<T: Serialize>(file: &Path, value: &T) -> io::Result<()> {
-    let new = file.with_extension("new");
-    fs::write(&new, serde_json::to_vec(value)?)?;
-    fs::rename(&new, file)
+    swap_in(file, &serde_json::to_vec(value)?)
 }
 
 /// A pod that nobody looks after now, as its folder tells.
@@ -151,7 +170,7 @@ impl PodAtRest {
         PodFolder::all(data)
             .into_iter()
             .filter_map(|(uid, folder)| {
-                let kept = folder.kept()?;
+                let kept = folder.kept().ok()??;
                 Some(Self { uid, folder, kept })
             })
             .collect()
@@ -170,12 +189,49 @@ impl PodAtRest {
         self.folder.path()
     }
 
+    /// Whose it is.
+    pub(crate) fn node(&self) -> &str {
+        &self.kept.node
+    }
+
+    /// Runs the hook that a container has for its end, if it has one that has not been run, for at most that long.
+    pub(crate) async fn pre_stop(
+        &self,
+        agent: &Arc<Agent>,
+        supervisor: &Supervisor,
+        container: &str,
+        attempt: u32,
+        within: Duration,
+    ) -> Result<(), String> {
+        let Some(pod) = self.folder.object() else {
+            return Ok(());
+        };
+        let spec = pod.spec.clone().unwrap_or_default();
+        let mut all = spec.init_containers.into_iter().flatten().chain(spec.containers);
+        let kept = self.kept.containers.get(container);
+        let is_done = kept.is_some_and(|kept| kept.pre_stop == Some(attempt));
+        let Some(container) = all.find(|one| one.name == container).filter(|_| !is_done) else {
+            return Ok(());
+        };
+        let address = self.kept.address.map(|address| address.to_string());
+        let subject = Subject {
+            supervisor: supervisor.clone(),
+            pod: Arc::new(pod),
+            container,
+            attempt,
+            address: address.unwrap_or_default(),
+        };
+        let context = Arc::new(Context::new(agent.clone(), self.uid.clone(), self.folder.clone()));
+        let done = context.hook(subject, Moment::PreStop, Some(within)).await;
+        done.map_err(|why| why.to_string())
+    }
+
     /// Its own, at least the 2 s that every pod has.
-    pub(crate) fn grace(&self) -> std::time::Duration {
+    pub(crate) fn grace(&self) -> Duration {
         let object = self.folder.object();
         let seconds = object.and_then(|pod| pod.spec?.termination_grace_period_seconds);
         let seconds = u64::try_from(seconds.unwrap_or(30)).unwrap_or(30);
-        std::time::Duration::from_secs(seconds.max(2))
+        Duration::from_secs(seconds.max(2))
     }
 
     /// By which each of its containers is asked to stop.

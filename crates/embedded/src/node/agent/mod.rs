@@ -6,7 +6,8 @@
 //! dropped at any point: the pods run on, and the next agent goes on from there (N2).
 //!
 //! - [`life`]: the decisions, pure. [`worker`]: one pod's loop. [`chores`]: its steps. [`launch`]: what a container is
-//!   started with. [`messages`]: what it leaves to say. [`measure`]: what it has on the disk.
+//!   started with. [`messages`]: what it leaves to say. [`measure`]: what it has on the disk. [`patience`]: with a
+//!   supervisor that does not answer.
 //! - [`publish`]: statuses. [`doors`]: logs and exec. [`registration`]: Node and Lease. [`admission`]: what the node
 //!   will not have. [`surroundings`]: the objects that pods name. [`folder`]: what is on disk.
 
@@ -18,9 +19,12 @@ pub(crate) mod launch;
 pub mod life;
 mod measure;
 mod messages;
+mod patience;
 mod publish;
 mod registration;
 mod surroundings;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,7 +39,7 @@ use crate::controllers::hand::reference;
 use crate::controllers::recorder::Happening;
 use crate::node::entry::NodeEntry;
 use crate::node::machine::Machine;
-use crate::node::supervisor::client::{self, Found, Supervisor};
+use crate::node::supervisor::client::Supervisor;
 pub(crate) use folder::PodAtRest;
 use folder::PodFolder;
 use life::{Attempts, Telling};
@@ -191,7 +195,9 @@ impl Agent {
     fn adopt_all(self: &Arc<Self>, workers: &mut JoinSet<String>, uids: &mut HashMap<tokio::task::Id, String>) {
         let mirror = &self.machine.hand().mirror;
         for (uid, folder) in PodFolder::all(self.machine.data()) {
-            let Some(kept) = folder.kept().filter(|kept| kept.node == self.entry.name) else {
+            // One whose file cannot be read is met again by its object, if it has one here.
+            let kept = folder.kept().ok().flatten();
+            let Some(kept) = kept.filter(|kept| kept.node == self.entry.name) else {
                 continue;
             };
             let object = mirror.pods.get(Some(&kept.namespace), &kept.name);
@@ -340,16 +346,17 @@ impl Agent {
     pub(crate) async fn kill_all(data: &std::path::Path, node: &str) {
         let mut ends = JoinSet::new();
         for (uid, folder) in PodFolder::all(data) {
-            if folder.kept().is_some_and(|kept| kept.node == node) {
-                ends.spawn(async move {
-                    let killed = match client::find(folder.path()) {
-                        Ok(Found::Alive(supervisor)) => client::put_down(&supervisor, &uid).await,
-                        _ => client::remains(&uid).await,
-                    };
-                    if let Err(why) = killed {
-                        tracing::warn!(pod = uid, %why, "a pod's processes would not die");
-                    }
-                });
+            match folder.kept() {
+                Ok(Some(kept)) if kept.node == node => {
+                    ends.spawn(async move {
+                        if let Err(why) = folder.kill(&uid).await {
+                            tracing::warn!(pod = uid, why, "a pod of a killed node may run on");
+                        }
+                    });
+                }
+                Ok(Some(_) | None) => {}
+                // It may be another node's.
+                Err(why) => tracing::warn!(pod = uid, %why, "nobody knows whose pod this is: it runs on"),
             }
         }
         while ends.join_next().await.is_some() {}
@@ -359,21 +366,17 @@ impl Agent {
     pub(crate) async fn clear_others(data: &std::path::Path, nodes: &[String]) {
         for (uid, folder) in PodFolder::all(data) {
             match folder.kept() {
-                Some(kept) if nodes.contains(&kept.node) => continue,
-                // What cannot be read now may be read later: nobody is killed for that.
-                None if !folder.is_new() => continue,
-                _ => {}
-            }
-            let killed = match client::find(folder.path()) {
-                Ok(Found::Alive(supervisor)) => client::put_down(&supervisor, &uid).await,
-                Ok(_) => client::remains(&uid).await,
+                Ok(Some(kept)) if nodes.contains(&kept.node) => continue,
+                Ok(Some(_) | None) => {}
+                // What cannot be read now may be read later.
                 Err(why) => {
-                    tracing::warn!(pod = uid, %why, "a pod of a node that is no more cannot be looked at and is left");
+                    tracing::warn!(pod = uid, %why, "nobody knows whose pod this is: it is left");
                     continue;
                 }
-            };
-            if killed.is_ok() {
-                let _ = folder.remove();
+            }
+            match folder.kill(&uid).await {
+                Ok(()) => drop(folder.remove()),
+                Err(why) => tracing::warn!(pod = uid, why, "a pod of a node that is no more is left"),
             }
         }
     }

@@ -211,3 +211,18 @@ pub(crate) fn lease(node: &Node, before: Option<&Lease>, now: Timestamp) -> Leas
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c9_a_lease_is_renewed_every_10_s_or_four_times_within_the_grace() {
+        let seconds = SignedDuration::from_secs;
+        for grace in [seconds(50), seconds(40), seconds(3_600)] {
+            assert_eq!(renewal(grace), seconds(10));
+        }
+        assert_eq!(renewal(seconds(20)), seconds(5));
+        assert_eq!(renewal(seconds(2)), SignedDuration::from_millis(500));
+    }
+}

@@ -271,3 +271,31 @@ fn the_listing_shows_what_each_entry_resolves_to() {
     );
     assert_eq!(listing[3].resolves_to, Ok("the machine's programs".to_owned()));
 }
+
+#[test]
+fn a_table_that_cannot_be_read_is_told_to_who_looks_for_an_entry_in_it() {
+    let desk = Desk::new();
+    let images = Images::new(vec![desk.write("images.yaml", "images:\n- match: 7\n")]);
+    let told = images.resolve("busybox:1").unwrap_err().to_string();
+    let broken = images.errors().first().unwrap().to_string();
+    assert!(
+        told.starts_with("Container image \"busybox:1\" is not in the image table ("),
+        "{told}"
+    );
+    assert!(
+        told.ends_with(&format!("; as it is now it cannot be read: {broken}")),
+        "{told}"
+    );
+    // What an older text of it said is still in use, and says nothing of the trouble.
+    desk.write("images.yaml", "images:\n- match: plain\n");
+    assert!(images.resolve("plain").is_ok());
+    desk.write("images.yaml", "images:\n- match: [\n");
+    assert!(images.resolve("plain").is_ok());
+    assert!(
+        images
+            .resolve("other")
+            .unwrap_err()
+            .to_string()
+            .contains("it cannot be read")
+    );
+}

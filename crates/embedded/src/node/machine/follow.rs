@@ -1,6 +1,7 @@
 //! From the store's log to those whom a change concerns: pods to their node, config objects to all pods, Services and
 //! endpoints to the relay and to the pods' names (W5, W6), image tables to pods that wait for an image.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use super::Machine;
 use crate::controllers::hand::reference;
 use crate::controllers::recorder::Happening;
 use crate::node::net::block::load_balancer;
-use crate::node::net::relay::PORT_NOT_AVAILABLE;
+use crate::node::net::endpoints::not_relayed;
+use crate::node::net::relay::{PORT_NOT_AVAILABLE, PROTOCOL_NOT_RELAYED};
 use crate::node::net::{Names, Relay};
 use crate::store::{LogEntry, Prefix};
 
@@ -88,6 +90,8 @@ impl Machine {
 
     /// Feeds the relay and the names, for ever.
     pub(super) async fn serve_names(self: &Arc<Self>, relay: Option<Relay>) {
+        // Of which Services, by their uids, it was told what is not relayed.
+        let mut told = BTreeSet::new();
         loop {
             self.net_changed.notified().await;
             tokio::time::sleep(BURST).await;
@@ -101,9 +105,18 @@ impl Machine {
                     self.tell_port(&services, &refused).await;
                 }
             }
+            let unserved: BTreeSet<(Option<String>, String)> = services
+                .iter()
+                .filter_map(|service| Some((service.metadata.uid.clone(), not_relayed(service)?)))
+                .collect();
             for service in &services {
                 self.balance(service).await;
+                let news = unserved.difference(&told).find(|(uid, _)| *uid == service.metadata.uid);
+                if let Some((_, message)) = news {
+                    self.tell_service(service, PROTOCOL_NOT_RELAYED, message.clone()).await;
+                }
             }
+            told = unserved;
         }
     }
 
@@ -114,16 +127,21 @@ impl Machine {
             meta.namespace.as_deref() == Some(key.namespace.as_str()) && meta.name.as_deref() == Some(key.name.as_str())
         });
         if let Some(service) = subject {
-            let happening = Happening {
-                component: "kube-proxy",
-                host: "",
-                about: reference(service),
-                kind: "Warning",
-                reason: PORT_NOT_AVAILABLE,
-                message: refused.message.clone(),
-            };
-            self.hand.tell(happening).await;
+            self.tell_service(service, PORT_NOT_AVAILABLE, refused.message.clone())
+                .await;
         }
+    }
+
+    async fn tell_service(&self, service: &Service, reason: &str, message: String) {
+        let happening = Happening {
+            component: "kube-proxy",
+            host: "",
+            about: reference(service),
+            kind: "Warning",
+            reason,
+            message,
+        };
+        self.hand.tell(happening).await;
     }
 
     /// A Service of type LoadBalancer is reached at its cluster IP (W5).

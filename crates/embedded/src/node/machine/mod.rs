@@ -46,7 +46,7 @@ pub struct ProcessOptions {
     pub isolation: IsolationChoice,
     /// Image tables, the first one first. None: `images.yaml` in the data folder.
     pub images: Vec<PathBuf>,
-    /// Paths of the machine that pods of a cluster that runs as root may mount, besides the data folder (X4).
+    /// Paths of the machine that pods of a cluster that runs as root may mount, besides `volumes` in the data folder (X4).
     pub host_paths: Vec<PathBuf>,
     /// The shortest and the longest wait before a container runs again (N10).
     pub restart_backoff: (Duration, Duration),
@@ -131,7 +131,8 @@ impl Machine {
                 let slot = Slot {
                     entry: entry.clone(),
                     address: block.node(index)?,
-                    state: NodeState::Stopped,
+                    // About to: it is started when the state has been read.
+                    state: NodeState::Running,
                     running: None,
                 };
                 Some((entry.name.clone(), slot))
@@ -141,13 +142,7 @@ impl Machine {
             return None;
         }
         let is_root = rustix::process::geteuid().is_root();
-        let host_paths = if is_root {
-            let mut paths = options.host_paths.clone();
-            paths.push(data.clone());
-            HostPaths::Below(paths)
-        } else {
-            HostPaths::Anywhere
-        };
+        let host_paths = HostPaths::new(is_root, options.host_paths.clone(), &data);
         let tables = if options.images.is_empty() {
             vec![data.join("images.yaml")]
         } else {

@@ -1,19 +1,23 @@
 //! Stopping all pods of the machine with their grace, their objects left as they are: what `usher up` does at its end. At
-//! the next start they run again, as after a reboot of the machine. Hooks are the agents', which are gone by then.
+//! the next start they run again, as after a reboot of the machine. The agents are gone by then; their preStop hooks are run
+//! all the same, and spend the grace (N8).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::Machine;
-use crate::node::agent::PodAtRest;
-use crate::node::supervisor::client::{self, Found};
+use crate::node::agent::{Agent, PodAtRest};
+use crate::node::supervisor::client::{self, Found, Supervisor, SupervisorError};
 use crate::node::supervisor::protocol::Phase;
 
 /// For a container that its pod's object does not name.
 const SIGTERM: i32 = 15;
+/// What every program has between its signal and SIGKILL, however long its hook took.
+const SHORTEST_GRACE: Duration = Duration::from_secs(2);
 /// How often a pod that stops is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 /// How often those who wait are told.
@@ -32,7 +36,7 @@ impl Machine {
             let left = left.clone();
             let machine = self.clone();
             ends.spawn(async move {
-                end(&machine, &pod).await;
+                end(&machine, &Arc::new(pod)).await;
                 left.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
             });
         }
@@ -56,14 +60,16 @@ impl Machine {
     }
 }
 
-/// One pod: its stop signals, its grace, its supervisor.
-async fn end(machine: &Machine, pod: &PodAtRest) {
-    let (grace, uid) = (pod.grace(), pod.uid());
+/// One pod: its hooks, its stop signals, its grace, its supervisor.
+async fn end(machine: &Arc<Machine>, pod: &Arc<PodAtRest>) {
+    let (deadline, uid) = (Instant::now() + pod.grace(), pod.uid());
     let Ok(Found::Alive(supervisor)) = client::find(pod.folder()) else {
         return;
     };
     let signals = pod.stop_signals(machine);
     let ended = async {
+        let mut asked = BTreeSet::new();
+        let mut stops: JoinSet<Result<(), SupervisorError>> = JoinSet::new();
         loop {
             let state = supervisor.look().await?;
             let attempts = state.containers.iter().filter_map(|(name, attempts)| {
@@ -76,10 +82,22 @@ async fn end(machine: &Machine, pod: &PodAtRest) {
                     continue;
                 }
                 is_over = false;
-                if attempt.stopping.is_none() && matches!(attempt.phase, Phase::Running { .. }) {
-                    let signal = signals.get(name).copied().unwrap_or(SIGTERM);
-                    supervisor.stop(name, number, signal, grace).await?;
+                let is_running = attempt.stopping.is_none() && matches!(attempt.phase, Phase::Running { .. });
+                if is_running && asked.insert((name.clone(), number)) {
+                    let stop = Stop {
+                        agent: machine.agent_at_rest(pod.node()),
+                        pod: pod.clone(),
+                        supervisor: supervisor.clone(),
+                        container: name.clone(),
+                        attempt: number,
+                        signal: signals.get(name).copied().unwrap_or(SIGTERM),
+                        deadline,
+                    };
+                    stops.spawn(stop.run());
                 }
+            }
+            while let Some(done) = stops.try_join_next() {
+                done.unwrap_or(Ok(()))?;
             }
             if is_over {
                 return supervisor.end().await;
@@ -90,5 +108,48 @@ async fn end(machine: &Machine, pod: &PodAtRest) {
     if let Err(why) = ended.await {
         tracing::debug!(pod = uid, %why, "a pod that is stopped does not answer and is killed");
         let _ = client::put_down(&supervisor, uid).await;
+    }
+}
+
+/// One container that has to stop by then.
+struct Stop {
+    agent: Option<Arc<Agent>>,
+    pod: Arc<PodAtRest>,
+    supervisor: Supervisor,
+    container: String,
+    attempt: u32,
+    signal: i32,
+    deadline: Instant,
+}
+
+impl Stop {
+    async fn run(self) -> Result<(), SupervisorError> {
+        let left = || self.deadline.saturating_duration_since(Instant::now());
+        if let Some(agent) = &self.agent {
+            let hook = self
+                .pod
+                .pre_stop(agent, &self.supervisor, &self.container, self.attempt, left());
+            if let Err(why) = hook.await {
+                tracing::warn!(
+                    pod = self.pod.name(),
+                    container = self.container,
+                    why,
+                    "a preStop hook failed"
+                );
+            }
+        }
+        let grace = left().max(SHORTEST_GRACE);
+        self.supervisor
+            .stop(&self.container, self.attempt, self.signal, grace)
+            .await
+    }
+}
+
+impl Machine {
+    /// An agent that does nothing by itself, for what only an agent knows how to do.
+    fn agent_at_rest(self: &Arc<Self>, node: &str) -> Option<Arc<Agent>> {
+        let slots = self.slots();
+        let slot = slots.get(node)?;
+        Some(Agent::new(self.clone(), slot.entry.clone(), slot.address).0)
     }
 }

@@ -120,6 +120,31 @@ fn way(service: &Service, slices: &[&EndpointSlice]) -> Option<Way> {
     })
 }
 
+/// What is said of a Service's ports that nobody listens on, because only TCP is relayed (W5). `None`: it has no such port,
+/// or it has no address to listen on.
+#[must_use]
+pub fn not_relayed(service: &Service) -> Option<String> {
+    let spec = service.spec.as_ref()?;
+    let has_address = spec
+        .cluster_ip
+        .as_deref()
+        .is_some_and(|address| address.parse::<Ipv4Addr>().is_ok());
+    let others = spec
+        .ports
+        .iter()
+        .flatten()
+        .filter(|port| !is_tcp(port.protocol.as_deref()));
+    let ports: Vec<String> = others
+        .map(|port| format!("{}/{}", port.port, port.protocol.as_deref().unwrap_or_default()))
+        .collect();
+    (has_address && !ports.is_empty()).then(|| {
+        format!(
+            "nobody listens on {}: only TCP is relayed to a Service's pods; reach them by their own addresses",
+            ports.join(", ")
+        )
+    })
+}
+
 fn is_tcp(protocol: Option<&str>) -> bool {
     protocol.is_none_or(|protocol| protocol == "TCP")
 }

@@ -33,6 +33,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The reason of the event that a Service gets (W4).
 pub const PORT_NOT_AVAILABLE: &str = "PortNotAvailable";
 
+/// The reason of the event of a Service with ports that are not TCP (W5).
+pub const PROTOCOL_NOT_RELAYED: &str = "ProtocolNotRelayed";
+
 /// A Service's port on which nobody can listen: for a Warning event `PortNotAvailable` at the Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortNotAvailable {

@@ -238,7 +238,8 @@ impl Supervisor {
         }))
     }
 
-    /// Runs a program beside a container's own. Dropping it kills the program.
+    /// Runs a program beside a container's own. Dropping it kills the program: whoever wants it to outlive its user, as
+    /// `kubectl exec` does, holds on to it.
     pub async fn exec(&self, exec: ExecPlan) -> Result<Exec, SupervisorError> {
         let mut connection = BufReader::new(self.send(&Ask::Exec { exec }).await?);
         let mut line = String::new();

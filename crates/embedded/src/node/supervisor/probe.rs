@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::control::{Order, Place, RootOrder};
 use super::launch::{Launch, Standard};
 use super::protocol::Isolation;
+use crate::serve::temporary::{Kind, Temporary};
 
 /// How long one try may take. It takes milliseconds; a machine that needs more is no place for it.
 const TRY_MILLISECONDS: u16 = 10_000;
@@ -103,12 +104,9 @@ fn find() -> Probed {
 
 /// Goes all the way to the execution of a program, in a folder that is gone afterwards.
 fn try_once(isolation: Isolation) -> Result<(), String> {
-    let scaffold = std::env::temp_dir().join(format!("usher-probe-{}", std::process::id()));
-    fs::create_dir(&scaffold).map_err(|error| format!("cannot make {}: {error}", scaffold.display()))?;
-    let outcome = launch(isolation, scaffold.clone());
-    // Empty again, since all was mounted and nothing written.
-    let _ = fs::remove_dir(&scaffold);
-    outcome
+    let scaffold = Temporary::make(Kind::Trial)
+        .map_err(|error| format!("cannot make a folder in {}: {error}", std::env::temp_dir().display()))?;
+    launch(isolation, scaffold.path().to_owned())
 }
 
 fn launch(isolation: Isolation, scaffold: PathBuf) -> Result<(), String> {

@@ -49,7 +49,7 @@ pub struct PodPlan {
     /// The pod ends when this process does (memory mode). Without it the pod outlives everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dies_with: Option<ProcessMark>,
-    /// Host folders that no container sees (an empty folder is there instead), except through its mounts: the data folder.
+    /// Host folders that no container sees (an empty folder is there instead, in its mounts too), but for mounts from within them: the data folder.
     #[serde(default)]
     pub masked: Vec<PathBuf>,
     /// Folders of the pod that are in memory, each of at most so many bytes. Only with [`Isolation::NamespacesAsRoot`].
@@ -210,7 +210,28 @@ impl Phase {
     pub fn has_ended(&self) -> bool {
         matches!(self, Phase::Exited { .. })
     }
+
+    /// What had not ended has ended now, nobody knows how (N2).
+    pub fn lose(&mut self, now: Timestamp) {
+        let started_at = match self {
+            Phase::Exited { .. } => return,
+            Phase::Starting => None,
+            Phase::Running { started_at, .. } => Some(*started_at),
+        };
+        *self = Phase::Exited {
+            code: LOST_CODE,
+            signal: None,
+            started_at,
+            finished_at: now,
+            reason: ExitReason::ContainerStatusUnknown,
+            message: LOST_MESSAGE.to_owned(),
+        };
+    }
 }
+
+/// What a kubelet says of a container that it finds no more.
+pub(crate) const LOST_CODE: i32 = 137;
+pub(crate) const LOST_MESSAGE: &str = "The container could not be located when the pod was terminated";
 
 /// The reasons of a container's `terminated` state that the supervisor can tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rustix::fs::{RenameFlags, renameat_with};
 
-use super::protocol::{ExitReason, Phase, PodPlan, PodState, ProcessMark, STATE_FILE};
+use super::protocol::{PodPlan, PodState, ProcessMark, STATE_FILE};
 
 const SPARE_FILE: &str = "state.json.spare";
 /// Room comes in these pieces. A pod of ten containers with five attempts each fits into the first.
@@ -36,19 +36,7 @@ impl Record {
     pub(super) fn open(folder: &Path, handle: OwnedFd, plan: &PodPlan, supervisor: ProcessMark) -> io::Result<Record> {
         let mut containers = read(folder)?.map(|state| state.containers).unwrap_or_default();
         for attempt in containers.values_mut().flat_map(|attempts| attempts.values_mut()) {
-            let started_at = match &attempt.phase {
-                Phase::Exited { .. } => continue,
-                Phase::Starting => None,
-                Phase::Running { started_at, .. } => Some(*started_at),
-            };
-            attempt.phase = Phase::Exited {
-                code: 137,
-                signal: None,
-                started_at,
-                finished_at: Timestamp::now(),
-                reason: ExitReason::ContainerStatusUnknown,
-                message: "The container could not be located when the pod was terminated".to_owned(),
-            };
+            attempt.phase.lose(Timestamp::now());
         }
         let state = PodState {
             uid: plan.uid.clone(),

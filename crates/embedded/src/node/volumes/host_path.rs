@@ -6,15 +6,28 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{cannot, make_folder};
 
-/// Which paths of the machine pods may name.
+/// Where the contents of PersistentVolumes are in the data folder: the one place of it that is for pods.
+const VOLUMES: &str = "volumes";
+
+/// Which paths of the machine pods may name (X4).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HostPaths {
-    Anywhere,
-    /// These and what is below them.
-    Below(Vec<PathBuf>),
+pub struct HostPaths {
+    /// Only the named ones, and what is below them. Root's pods could read everybody's files.
+    is_confined: bool,
+    named: Vec<PathBuf>,
+    /// The cluster's own folder, where its token is. A name above it does not open it.
+    data: PathBuf,
 }
 
 impl HostPaths {
+    pub fn new(is_confined: bool, named: Vec<PathBuf>, data: &Path) -> Self {
+        Self {
+            is_confined,
+            named,
+            data: data.to_owned(),
+        }
+    }
+
     /// The path with its symbolic links followed, if it is one a pod may see.
     pub(super) fn allowed(&self, path: &str) -> Result<PathBuf, String> {
         let wanted = Path::new(path);
@@ -25,11 +38,21 @@ impl HostPaths {
             ));
         }
         let real = real(wanted);
-        let within = match self {
-            Self::Anywhere => true,
-            Self::Below(prefixes) => prefixes.iter().any(|prefix| real.starts_with(self::real(prefix))),
-        };
-        if within {
+        let data = self::real(&self.data);
+        let mut named = self.named.iter().map(|prefix| self::real(prefix));
+        if real.starts_with(&data) {
+            let is_open = real.starts_with(data.join(VOLUMES))
+                || named.any(|prefix| prefix.starts_with(&data) && real.starts_with(prefix));
+            return if is_open {
+                Ok(real)
+            } else {
+                Err(format!(
+                    "hostPath {path:?} is in the cluster's own folder, where its token is: only {} is for pods",
+                    data.join(VOLUMES).display()
+                ))
+            };
+        }
+        if !self.is_confined || named.any(|prefix| real.starts_with(prefix)) {
             Ok(real)
         } else {
             Err(format!(

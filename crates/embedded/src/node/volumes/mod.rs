@@ -189,6 +189,11 @@ fn each_mount(
         };
         let whole = folder_of(setting, volume).map_err(ConfigError::Other)?;
         let found = part.find(&whole)?;
+        if volume.host_path.is_some() {
+            // A subPath may lead to what the volume's own path would not.
+            let path = found.source.to_string_lossy();
+            setting.host_paths.allowed(&path).map_err(ConfigError::Other)?;
+        }
         mounts.push(Mount {
             volume: volume.name.clone(),
             source: found.source,

@@ -25,7 +25,7 @@ impl Stage {
             volumes: folder.path().join("volumes"),
             ..Facts::default()
         };
-        let host_paths = HostPaths::Below(vec![folder.path().join("host")]);
+        let host_paths = HostPaths::new(true, vec![folder.path().join("host")], &folder.path().join("data"));
         std::fs::create_dir(folder.path().join("host")).unwrap();
         Self {
             folder,
@@ -483,7 +483,41 @@ fn x4_a_host_path_outside_of_what_is_allowed_names_the_path_and_the_flag() {
     assert!(!allowed(&inside("../x")));
     assert!(!allowed(&format!("{}-beside", host.display())));
     assert!(!allowed("relative"));
-    assert!(HostPaths::Anywhere.allowed("/etc").is_ok());
+    let free = HostPaths::new(false, Vec::new(), Path::new("/nowhere"));
+    assert!(free.allowed("/etc").is_ok());
+}
+
+#[test]
+fn x4_of_the_clusters_own_folder_pods_see_the_volumes_and_what_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir_all(data.join("volumes/pv")).unwrap();
+    std::fs::write(data.join("token"), "secret").unwrap();
+    symlink(data.join("token"), folder.path().join("link")).unwrap();
+    let above = || vec![folder.path().to_owned()];
+    for (what, paths) in [
+        ("root", HostPaths::new(true, Vec::new(), &data)),
+        ("root, and a name above it", HostPaths::new(true, above(), &data)),
+        ("anybody", HostPaths::new(false, Vec::new(), &data)),
+    ] {
+        let told = |path: PathBuf| paths.allowed(path.to_str().unwrap());
+        for hidden in [
+            &data,
+            &data.join("token"),
+            &data.join("pods"),
+            &folder.path().join("link"),
+        ] {
+            let why = told(hidden.clone()).unwrap_err();
+            assert!(
+                why.contains("volumes is for pods") || why.contains("--host-path"),
+                "{what}: {why}"
+            );
+        }
+        assert!(told(data.join("volumes/pv")).is_ok(), "{what}");
+    }
+    let named = HostPaths::new(true, vec![data.join("pods")], &data);
+    assert!(named.allowed(data.join("pods/x").to_str().unwrap()).is_ok());
+    assert!(named.allowed(data.join("token").to_str().unwrap()).is_err());
 }
 
 #[test]

@@ -8,11 +8,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Desk, Exit, Stage, exit_of, is_sidecar};
-use crate::node::supervisor::protocol::ExitReason;
+use crate::node::supervisor::protocol::{ExitReason, LOST_CODE, LOST_MESSAGE};
 
 const UNKNOWN: &str = "ContainerStatusUnknown";
-const LOST: &str = "The container could not be located when the pod was terminated";
-const LOST_CODE: i32 = 137;
 
 pub(super) fn time(moment: Timestamp) -> Time {
     // Whole seconds, as the API writes them.
@@ -159,7 +157,7 @@ fn terminated(desk: &Desk<'_>, name: &str, attempt: u32, exit: Exit<'_>) -> Cont
         ExitReason::Completed => ("Completed", left.map(String::as_str)),
         ExitReason::Error => ("Error", left.map(String::as_str)),
         ExitReason::StartError => ("StartError", Some(exit.message)),
-        ExitReason::ContainerStatusUnknown => (UNKNOWN, Some(LOST)),
+        ExitReason::ContainerStatusUnknown => (UNKNOWN, Some(LOST_MESSAGE)),
     };
     // One that never ran has the beginning of time, as the reference's.
     let started_at = exit.started_at.unwrap_or(Timestamp::UNIX_EPOCH);
@@ -184,7 +182,7 @@ pub(super) fn lose(statuses: &mut [ContainerStatus]) {
             terminated: Some(ContainerStateTerminated {
                 exit_code: LOST_CODE,
                 reason: Some(UNKNOWN.to_owned()),
-                message: Some(LOST.to_owned()),
+                message: Some(LOST_MESSAGE.to_owned()),
                 ..ContainerStateTerminated::default()
             }),
             ..ContainerState::default()

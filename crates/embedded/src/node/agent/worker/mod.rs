@@ -31,7 +31,7 @@ use crate::node::agent::{Agent, Seen, View, admission};
 use crate::node::hooks::HookFailure;
 use crate::node::probes::{self, Prober};
 use crate::node::supervisor::client::{self, Found, Supervisor};
-use crate::node::supervisor::protocol::{ExitReason, Phase, PodState};
+use crate::node::supervisor::protocol::PodState;
 use steps::key_of;
 
 /// A step that failed is tried again after this, then twice that, up to the longest.
@@ -42,6 +42,8 @@ const FIRST_TROUBLE: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_TROUBLE: SignedDuration = SignedDuration::from_secs(300);
 /// How often a supervisor is asked whether it is there: with the time it has to answer, well below 10 s (N12).
 const CHECK: SignedDuration = SignedDuration::from_secs(3);
+/// How long a supervisor may take to say its state, before it is looked at more closely.
+const FIRST_WORD: Duration = Duration::from_secs(5);
 /// After a supervisor said something that is no state.
 const SILENCE: Duration = Duration::from_secs(1);
 /// How often tokens are looked at.
@@ -50,9 +52,9 @@ const RENEWAL: SignedDuration = SignedDuration::from_secs(60);
 const MEASURING: SignedDuration = SignedDuration::from_secs(10);
 /// A look that takes long is taken less often: at most one part of so many of the time.
 const MEASURED_PART: i32 = 20;
-/// How often, and after how long each time, a supervisor is looked for whose files cannot be read.
-const FINDS: u32 = 30;
-const FIND_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+/// When a supervisor is looked for again whose files cannot be read, and after how many times that is told.
+const FIND_AGAIN: Duration = Duration::from_secs(1);
+const FINDS_UNTOLD: u32 = 3;
 
 /// What the supervisor's watcher says. The number tells one supervisor from the next.
 #[derive(Debug)]
@@ -106,6 +108,8 @@ pub(super) struct Worker {
     publisher: Publisher,
     versions: Vec<String>,
     next_check: Timestamp,
+    /// A look at the supervisor may take a minute: one at a time.
+    is_checking: bool,
     next_renewal: Timestamp,
     usage: Option<Usage>,
     next_measuring: Timestamp,
@@ -128,9 +132,13 @@ impl Worker {
         let mut tasks = JoinSet::new();
         tasks.spawn(writing);
         let now = agent.machine.hand().now();
-        let (is_adopted, kept) = match folder.kept() {
-            Some(kept) => (true, kept),
-            None => (
+        let read = folder.kept();
+        if let Err(why) = &read {
+            tracing::warn!(pod = uid, %why, "what was kept of a pod cannot be read: it is looked at anew");
+        }
+        let (is_adopted, kept) = match read {
+            Ok(Some(kept)) => (true, kept),
+            Ok(None) | Err(_) => (
                 false,
                 Kept {
                     namespace: pod.metadata.namespace.clone().unwrap_or_default(),
@@ -169,6 +177,7 @@ impl Worker {
             publisher,
             versions: Vec::new(),
             next_check: now,
+            is_checking: false,
             next_renewal: now,
             usage: None,
             next_measuring: now,
@@ -277,18 +286,28 @@ impl Worker {
         }
     }
 
-    /// What there is of its supervisor. A file that cannot be read now (too many are open, say) is no sign of its death.
+    /// What there is of its supervisor. A file that cannot be read now (too many are open, say) is no sign of its death: it is
+    /// looked at again until it can be, or until the pod is to go anyhow.
     async fn find(&self) -> std::io::Result<Found> {
         let mut tries = 0;
         loop {
-            match client::find(self.context.folder.path()) {
-                Err(why) if tries < FINDS => {
-                    tracing::warn!(pod = self.context.uid, %why, "a pod's supervisor cannot be looked for and is looked for again");
-                    tries += 1;
-                    tokio::time::sleep(FIND_AGAIN).await;
-                }
+            let pod = self.pod();
+            let is_going = pod.metadata.deletion_timestamp.is_some() || self.seen.borrow().is_gone;
+            let why = match client::find(self.context.folder.path()) {
+                Err(why) if !is_going => why,
                 found => return found,
+            };
+            tries += 1;
+            if tries == FINDS_UNTOLD {
+                let folder = self.context.folder.path().display();
+                tracing::warn!(pod = self.context.uid, %why, "a pod's supervisor cannot be looked for and is looked for again");
+                let message = format!(
+                    "error determining status: the state in {folder} cannot be read ({why}): what runs of the pod runs on, and is \
+                     found when it can; delete the pod to have it ended"
+                );
+                self.agent().tell_pod(&pod, true, "FailedSync", message);
             }
+            tokio::time::sleep(FIND_AGAIN).await;
         }
     }
 
@@ -307,7 +326,16 @@ impl Worker {
             }
         };
         let mut states = Box::pin(states);
-        let first = tokio::time::timeout(Duration::from_secs(5), states.next()).await;
+        let mut first = tokio::time::timeout(FIRST_WORD, states.next()).await;
+        if first.is_err() {
+            // Stopped, perhaps before there was a worker: it is woken and waited for, as at any other time.
+            if let Err(why) = self.context.clone().check(supervisor).await {
+                tracing::warn!(pod = self.context.uid, why, "a supervisor is gone");
+                let _ = news.try_send(News::Lost(generation));
+                return;
+            }
+            first = tokio::time::timeout(FIRST_WORD, states.next()).await;
+        }
         let is_heard = match first {
             Ok(Some(Ok(state))) => {
                 self.take_state(state);
@@ -432,14 +460,17 @@ impl Worker {
         }
         if self.life == life::Supervisor::Alive {
             if self.next_check <= now
+                && !self.is_checking
                 && let Some(supervisor) = self.supervisor.clone()
             {
-                self.next_check = later(now, CHECK + SignedDuration::from_secs(12));
+                self.is_checking = true;
                 let (context, generation) = (self.context.clone(), self.generation);
                 self.chores
                     .spawn(async move { (None, Report::Checked(generation, context.check(supervisor).await)) });
             }
-            wake = earlier(wake, self.next_check);
+            if !self.is_checking {
+                wake = earlier(wake, self.next_check);
+            }
             if self.next_renewal <= now {
                 self.next_renewal = later(now, RENEWAL);
                 self.refresh();
@@ -468,19 +499,7 @@ impl Worker {
 /// What had not ended has ended now, nobody knows how.
 fn lose(attempts: &mut Attempts, now: Timestamp) {
     for attempt in attempts.values_mut().flat_map(BTreeMap::values_mut) {
-        let started_at = match &attempt.phase {
-            Phase::Exited { .. } => continue,
-            Phase::Starting => None,
-            Phase::Running { started_at, .. } => Some(*started_at),
-        };
-        attempt.phase = Phase::Exited {
-            code: 137,
-            signal: None,
-            started_at,
-            finished_at: now,
-            reason: ExitReason::ContainerStatusUnknown,
-            message: String::new(),
-        };
+        attempt.phase.lose(now);
     }
 }
 

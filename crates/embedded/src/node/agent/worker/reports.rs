@@ -127,6 +127,7 @@ impl Worker {
                 None
             }
             Report::Checked(generation, alive) => {
+                self.is_checking = false;
                 self.next_check = later(self.now(), CHECK);
                 if let Err(why) = alive
                     && generation == self.generation
@@ -203,7 +204,7 @@ impl Worker {
             mounts.into_iter().any(|mount| mount.mount_path != TOKEN_PATH)
         });
         let machine = &self.agent().machine;
-        if has_mounts && !machine.isolation().has_private_root() && self.attempts.is_empty() {
+        if has_mounts && !self.context.folder.isolation(machine).has_private_root() && self.attempts.is_empty() {
             let why = machine.isolation_told().unwrap_or_default();
             let message = format!(
                 "volumes are not mounted on this node ({why}): words that begin with a mountPath name the volume's folder, \

@@ -5,7 +5,7 @@
 //! - the image, or the host's root, read-only, with everything mounted in it read-only as well;
 //! - `/tmp` (and `/run`, `/var/tmp` where the root is the host's), `/dev`, `/proc` of its own; the host's `/sys`, read-only;
 //! - files of `/etc` that the pod has its own of, as links into one mounted folder, so that a rename there shows here;
-//! - the pod's mounts, in their order; nothing in their place where the host has the data folder;
+//! - the pod's mounts, in their order; nothing where the host, or a mount, has the data folder;
 //! - nothing of the old root: it is let go of.
 //!
 //! It is built on a scaffold: `base` is the image, made read-only once, from which everything else is bound and which
@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use super::mirror::{Mirrored, folder_for, mirror, names_in};
 use super::mounting::{
     bind, by_number, find, flags_of, is_folder, make_folder, make_place, mount_new, open_beneath, open_in, open_source,
-    read_only_below, restrict, touch,
+    path_of, read_only_below, restrict, touch,
 };
 use super::{Failure, gives_ids};
 use crate::node::supervisor::control::{Order, RootOrder};
@@ -29,6 +29,9 @@ use crate::node::supervisor::protocol::Mount;
 
 /// The folder inside the container through which it sees its own files of `/etc`.
 const ETC_BEHIND: &str = ".usher-etc";
+
+/// An empty folder, in place of one that no container sees.
+const MASK: &str = "mode=755,size=4k";
 
 /// Makes the root and moves into it.
 pub(super) fn enter(root: &RootOrder, order: &Order) -> Result<(), Failure> {
@@ -53,7 +56,7 @@ pub(super) fn enter(root: &RootOrder, order: &Order) -> Result<(), Failure> {
     }
     if root.image.is_none() {
         for folder in &root.masked {
-            closing.extend(cover(&new, folder, "mode=755,size=4k")?);
+            closing.extend(cover(&new, folder, MASK)?);
         }
     }
     scaffold.mount_devices()?;
@@ -63,6 +66,15 @@ pub(super) fn enter(root: &RootOrder, order: &Order) -> Result<(), Failure> {
     }
     for (mount, source) in root.mounts.iter().zip(&sources) {
         mount_volume(&new, mount, source)?;
+        let real = path_of(source)?;
+        for hidden in &root.masked {
+            // A volume from above what no container sees shows the rest.
+            if let Ok(below) = hidden.strip_prefix(&real)
+                && !below.as_os_str().is_empty()
+            {
+                closing.extend(cover(&new, &mount.target.join(below), MASK)?);
+            }
+        }
     }
     make_workdir(&new, order)?;
     // Only now: until here something may have had to be made in them, to mount over.
@@ -270,7 +282,7 @@ fn mount_volume(new: &OwnedFd, mount: &Mount, source: &OwnedFd) -> Result<(), Fa
         mount.target.display()
     )))?;
     if mount.read_only {
-        read_only_below(&super::mounting::path_of(&mounted)?)?;
+        read_only_below(&path_of(&mounted)?)?;
     }
     Ok(())
 }
