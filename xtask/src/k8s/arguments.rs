@@ -134,6 +134,9 @@ fn kube_scheduler(folder: &Folder, port: u16) -> Vec<String> {
         format!("--secure-port={port}"),
         format!("--tls-cert-file={}", file("server.crt")),
         format!("--tls-private-key-file={}", file("server.key")),
+        // Its default of 50 a second is what a thousand pods would wait for, and not the scheduler.
+        "--kube-api-qps=300".to_owned(),
+        "--kube-api-burst=600".to_owned(),
         "--leader-elect=false".to_owned(),
         "--profiling=false".to_owned(),
     ]
