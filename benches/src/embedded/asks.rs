@@ -5,7 +5,7 @@ use std::future::Future;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
-use usher_embedded::{ApiBody, Cluster, Options, Storage};
+use usher_embedded::{ApiBody, Cluster, Controllers, Options, Storage};
 
 use crate::error::{Error, Result};
 use crate::process;
@@ -15,10 +15,20 @@ use crate::report::Row;
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A cluster that has started.
+/// The API of a cluster: nobody but the bench is to write, as beside the real one.
 pub(crate) fn cluster(storage: Storage) -> Result<Cluster> {
+    begin(storage, Controllers::none())
+}
+
+/// A cluster with all that belongs to it.
+pub(crate) fn whole_cluster(storage: Storage) -> Result<Cluster> {
+    begin(storage, Controllers::all())
+}
+
+fn begin(storage: Storage, controllers: Controllers) -> Result<Cluster> {
     let options = Options {
         storage,
+        controllers,
         ..Options::default()
     };
     Cluster::start(options).map_err(|why| Error::api("start an embedded cluster", why))

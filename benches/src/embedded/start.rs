@@ -49,7 +49,7 @@ pub(crate) fn rows(options: &Options) -> Result<Vec<Row>> {
 /// Milliseconds until `/readyz` says so.
 async fn ready(storage: Storage, listens: bool) -> Result<f64> {
     let begun = Instant::now();
-    let cluster = asks::cluster(storage)?;
+    let cluster = asks::whole_cluster(storage)?;
     if listens {
         let listening = cluster.listen(ListenOptions::default()).await;
         listening.map_err(|why| Error::api("listen", why))?;

@@ -107,9 +107,6 @@ fn kube_controller_manager(folder: &Folder, port: u16) -> Vec<String> {
         "--use-service-account-credentials=true".to_owned(),
         // It makes this folder, by default one of the machine's.
         format!("--flex-volume-plugin-dir={}", file("flexvolume")),
-        // Its default of 20 a second makes a start, with a ServiceAccount for each controller, take three times as long.
-        "--kube-api-qps=300".to_owned(),
-        "--kube-api-burst=600".to_owned(),
     ]);
     arguments
 }
@@ -130,6 +127,10 @@ fn beside_the_server(folder: &Folder, kubeconfig: &str, port: u16) -> Vec<String
         format!("--secure-port={port}"),
         format!("--tls-cert-file={}", file("server.crt")),
         format!("--tls-private-key-file={}", file("server.key")),
+        // Their defaults, 20 and 50 a second, make a start with a ServiceAccount for each controller take three times as
+        // long, and a thousand pods wait for them.
+        "--kube-api-qps=300".to_owned(),
+        "--kube-api-burst=600".to_owned(),
         // There is one of each; waiting for a lease would only delay it.
         "--leader-elect=false".to_owned(),
         "--profiling=false".to_owned(),
