@@ -311,7 +311,11 @@ impl Driver {
             return;
         }
         let read_again = || self.hand.now().saturating_add(READ_AGAIN).unwrap_or(Timestamp::MAX);
-        let next = if self.watcher.is_none() { Some(read_again()) } else { next };
+        let next = if self.watcher.is_none() {
+            Some(read_again())
+        } else {
+            next
+        };
         let mut alarm = next.map(|when| clock.until(when));
         let line = std::future::poll_fn(|context: &mut Context<'_>| {
             if let Some(alarm) = &mut alarm

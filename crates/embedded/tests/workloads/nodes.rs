@@ -71,11 +71,8 @@ fn c8_a_drained_node_is_empty_when_the_budget_has_let_all_go() {
             refusals += usize::from(code == 429);
             let said = answer["message"].as_str().unwrap_or_default().to_owned();
             let cause = answer["details"]["causes"][0]["message"].as_str().unwrap_or_default();
-            chronicle.write(
-                &format!("evict {}: {code} {said} {cause}", name(pod))
-                    .trim_end()
-                    .to_owned(),
-            );
+            let line = format!("evict {}: {code} {said} {cause}", name(pod));
+            chronicle.write(line.trim_end());
             chronicle.catch_up();
         }
         chronicle.pass(5);

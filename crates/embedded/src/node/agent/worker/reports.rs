@@ -157,11 +157,10 @@ impl Worker {
             }
             Started::Refused(refusal) => {
                 let failures = self.troubles.get(&container).map_or(0, |trouble| trouble.failures);
-                let wait = FIRST_TROUBLE.saturating_mul(1 << failures.min(16)).min(LONGEST_TROUBLE);
                 let trouble = Trouble {
                     reason: refusal.reason.to_owned(),
                     message: refusal.message,
-                    retry_at: later(self.now(), wait),
+                    retry_at: later(self.now(), pause_after(failures)),
                     failures: failures + 1,
                 };
                 self.troubles.insert(container, trouble);
@@ -212,5 +211,22 @@ impl Worker {
             );
             self.agent().tell_pod(&pod, false, "MountsAsPaths", message);
         }
+    }
+}
+
+/// How long a container that cannot be started is left alone, after so many tries before this one.
+fn pause_after(failures: u32) -> SignedDuration {
+    FIRST_TROUBLE.saturating_mul(1 << failures.min(16)).min(LONGEST_TROUBLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_started_is_tried_again_after_ten_seconds_and_twice_as_long_each_time_up_to_300() {
+        let seconds: Vec<i64> = (0..7).map(|failures| pause_after(failures).as_secs()).collect();
+        assert_eq!(seconds, [10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(pause_after(u32::MAX).as_secs(), 300);
     }
 }
