@@ -1,5 +1,6 @@
 //! Stopping all pods of the machine with their grace, their objects left as they are: what `usher up` does at its end. At
-//! the next start they run again, as after a reboot of the machine. Hooks are the agents', which are gone by then.
+//! the next start they run again, as after a reboot of the machine: at once, whatever they waited for before. Hooks are the
+//! agents', which are gone by then.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,6 +60,9 @@ impl Machine {
 /// One pod: its stop signals, its grace, its supervisor.
 async fn end(machine: &Machine, pod: &PodAtRest) {
     let (grace, uid) = (pod.grace(), pod.uid());
+    if let Err(why) = pod.forgive() {
+        tracing::debug!(pod = uid, %why, "containers of a pod that is stopped may wait at the next start");
+    }
     let Ok(Found::Alive(supervisor)) = client::find(pod.folder()) else {
         return;
     };
