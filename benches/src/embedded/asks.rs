@@ -5,7 +5,7 @@ use std::future::Future;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
-use usher_embedded::{ApiBody, Cluster, Controllers, Options, Storage};
+use usher_embedded::{ApiBody, Cluster, Controller, Controllers, Options, Storage};
 
 use crate::error::{Error, Result};
 use crate::process;
@@ -23,6 +23,11 @@ pub(crate) fn cluster(storage: Storage) -> Result<Cluster> {
 /// A cluster with all that belongs to it.
 pub(crate) fn whole_cluster(storage: Storage) -> Result<Cluster> {
     begin(storage, Controllers::all())
+}
+
+/// The same without a scheduler, which would write of each pod that there is no node for it.
+pub(crate) fn unscheduled(storage: Storage) -> Result<Cluster> {
+    begin(storage, Controllers::all().without(Controller::Scheduler))
 }
 
 fn begin(storage: Storage, controllers: Controllers) -> Result<Cluster> {

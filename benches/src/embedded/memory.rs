@@ -59,7 +59,7 @@ pub(crate) fn rows(options: &Options) -> Result<Vec<Row>> {
 /// In this process.
 pub(crate) fn weigh() -> Result<Weight> {
     asks::runtime()?.block_on(async {
-        let cluster = asks::cluster(Storage::Memory)?;
+        let cluster = asks::unscheduled(Storage::Memory)?;
         let create = async |n: usize| {
             // A Pod's defaults and managedFields make it larger than it was sent.
             let body = objects::pod(&format!("pod-{n:05}"), &["main"], POD_BYTES - OWN_BYTES).to_string();

@@ -299,6 +299,29 @@ async fn n8_pods_that_are_stopped_with_the_machine_run_their_hooks_within_their_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n10_pods_that_were_stopped_with_the_cluster_do_not_back_off_at_the_next_start() {
+    let mut world = World::new();
+    let script = "trap 'exit 0' TERM; while true; do sleep 0.05; done";
+    world.run("p", json!({"containers": [sh("c", script)]})).await;
+    world.running("p").await;
+    for restarts in 1..=3 {
+        world.cluster.stop_pods(|_| {}).await;
+        world = world.restart().await;
+        world
+            .pod_that("p", "it runs again", |pod| {
+                is_ready(pod) && container(pod)["restartCount"] == restarts
+            })
+            .await;
+    }
+    let told = world.events("p").await;
+    assert!(told.iter().any(|event| event.contains("Started")), "{told:?}");
+    assert!(
+        !told.iter().any(|event| event.contains("BackOff")),
+        "it was no fault of its own: {told:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n1_in_memory_pods_end_with_the_cluster() {
     let world = World::with(|options| options.storage = usher_embedded::Storage::Memory);
     world

@@ -226,6 +226,15 @@ impl PodAtRest {
         done.map_err(|why| why.to_string())
     }
 
+    /// Its containers are about to be stopped for no fault of theirs: they start at once when they are found again.
+    pub(crate) fn forgive(&self) -> io::Result<()> {
+        let mut kept = self.kept.clone();
+        for container in kept.containers.values_mut() {
+            container.backoff = None;
+        }
+        self.folder.keep(&kept)
+    }
+
     /// Its own, at least the 2 s that every pod has.
     pub(crate) fn grace(&self) -> Duration {
         let object = self.folder.object();

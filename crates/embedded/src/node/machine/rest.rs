@@ -1,6 +1,6 @@
 //! Stopping all pods of the machine with their grace, their objects left as they are: what `usher up` does at its end. At
-//! the next start they run again, as after a reboot of the machine. The agents are gone by then; their preStop hooks are run
-//! all the same, and spend the grace (N8).
+//! the next start they run again, as after a reboot of the machine: at once, whatever they waited for before. The agents are
+//! gone by then; their preStop hooks are run all the same, and spend the grace (N8).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,6 +63,9 @@ impl Machine {
 /// One pod: its hooks, its stop signals, its grace, its supervisor.
 async fn end(machine: &Arc<Machine>, pod: &Arc<PodAtRest>) {
     let (deadline, uid) = (Instant::now() + pod.grace(), pod.uid());
+    if let Err(why) = pod.forgive() {
+        tracing::debug!(pod = uid, %why, "containers of a pod that is stopped may wait at the next start");
+    }
     let Ok(Found::Alive(supervisor)) = client::find(pod.folder()) else {
         return;
     };
