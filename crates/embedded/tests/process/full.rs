@@ -123,3 +123,29 @@ async fn an_evicted_pod_gives_its_room_back_and_is_found_so_after_a_restart() {
     world.delete("p").await;
     world.gone("p").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nothing_can_be_mounted_a_volume_in_memory_is_a_folder_with_the_same_limit() {
+    let world = World::with(|options| {
+        if let Some(process) = &mut options.process {
+            process.isolation = usher_embedded::IsolationChoice::Paths;
+        }
+    });
+    let script = "trap 'exit 3' TERM; head -c 3000000 /dev/zero > $USHER_MOUNT_V/x; while true; do sleep 0.1; done";
+    let mut container = sh("c", script);
+    container["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    let spec = json!({"containers": [container],
+        "volumes": [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]});
+    world.run("p", spec).await;
+    let pod = world.phase("p", "Failed").await;
+    let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
+    assert_eq!(
+        (&pod["status"]["reason"], &pod["status"]["message"]),
+        (&json!("Evicted"), &json!(message))
+    );
+    assert_eq!(
+        pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"],
+        3
+    );
+    world.told("p", &format!("Evicted: {message}")).await;
+}

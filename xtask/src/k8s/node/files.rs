@@ -70,7 +70,7 @@ disabled_plugins = [
 }
 
 /// Whoever is in the room may ask it anything: that is the API server and root. Disks may be nearly full: what is
-/// tested is not the machine.
+/// tested is not the machine. What is in volumes is counted every few seconds, not every minute: tests wait for it.
 fn kubelet(folder: &Folder) -> String {
     let home = home(folder);
     format!(
@@ -86,13 +86,13 @@ cgroupRoot: /{cgroup}
 clusterDNS: [{ADDRESS}]
 clusterDomain: cluster.local
 containerRuntimeEndpoint: unix://{socket}
-volumeStatsAggPeriod: 5s
 evictionHard: {{memory.available: 20Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}}
 failCgroupV1: false
 failSwapOn: false
 imageGCHighThresholdPercent: 100
 resolvConf: {home}/resolv.conf
 volumePluginDir: {home}/volume-plugins
+volumeStatsAggPeriod: 5s
 ",
         cgroup = cgroup(folder),
         socket = socket(folder).display(),

@@ -82,12 +82,11 @@ impl Worker {
                 }
             }
             Step::Clear => {
-                self.spawn(key, async move {
-                    let folder = context.folder.clone();
-                    let cleared = tokio::task::spawn_blocking(move || folder.clear()).await;
-                    let cleared = cleared.map_err(|why| why.to_string());
-                    Report::Cleared(cleared.and_then(|done| done.map_err(|why| why.to_string())))
-                });
+                let folder = context.folder.clone();
+                self.spawn(
+                    key,
+                    async move { Report::Cleared(beside(move || folder.clear()).await) },
+                );
             }
             Step::Remove => {
                 let flushed = self.publisher.flushed();
@@ -97,12 +96,11 @@ impl Worker {
                 });
             }
             Step::Forget => {
-                self.spawn(key, async move {
-                    let folder = context.folder.clone();
-                    let removed = tokio::task::spawn_blocking(move || folder.remove()).await;
-                    let removed = removed.map_err(|why| why.to_string());
-                    Report::Forgotten(removed.and_then(|done| done.map_err(|why| why.to_string())))
-                });
+                let folder = context.folder.clone();
+                self.spawn(
+                    key,
+                    async move { Report::Forgotten(beside(move || folder.remove()).await) },
+                );
             }
         }
     }
@@ -157,6 +155,12 @@ impl Worker {
         *failures += 1;
         *until = later(now, wait);
     }
+}
+
+/// On a thread that may wait for the disk.
+async fn beside(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Result<(), String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|why| why.to_string())?.map_err(|why| why.to_string())
 }
 
 /// A step without its times: what tells whether it is under way.
