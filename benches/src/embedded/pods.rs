@@ -351,6 +351,8 @@ async fn measure(options: &Options, program: &Path, folder: &Path) -> Result<(Ve
         Ok((lone, many))
     }
     .await;
+    // Objects go at once with a grace of none, and their supervisors a little later: none is to be left.
+    cluster.stop_pods(|_| {}).await;
     cluster.stop().await;
     measured
 }
