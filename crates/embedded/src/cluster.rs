@@ -227,6 +227,14 @@ impl Cluster {
         }
     }
 
+    /// Done when the objects of all pods of an earlier start say what became of them: until then they say what was true
+    /// when it ended.
+    pub async fn pods_found(&self) {
+        if let Some(machine) = self.life.machine.get() {
+            machine.all_found().await;
+        }
+    }
+
     /// The same, but nothing runs by itself: time, controllers and watches go on when they are told to.
     pub fn manual(options: Options) -> Result<Manual, Error> {
         let Clock::Manual(clock) = options.clock.clone() else {

@@ -19,14 +19,16 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::fault::Fault;
 use crate::registry::object;
 use crate::store::{Entry, Key, LogEntry};
 
 /// How many decoded objects of a kind are kept. A decoded Pod is several times what is stored of it; a cluster with more of
-/// them than this pays with time, not with memory.
-const MOST_DECODED: usize = 4_096;
+/// them than this pays with time, not with memory: those that are kept stay, so that a look at all of them decodes the rest
+/// only.
+const MOST_DECODED: usize = 2_048;
 
 /// All objects of one kind, by key: as they are stored, and decoded when somebody looks.
 pub(crate) struct Shelf<K> {
@@ -115,14 +117,19 @@ fn decode<K: DeserializeOwned>(entry: &Entry, decoded: &mut HashMap<Key, Arc<K>>
     if let Some(object) = decoded.get(&entry.key) {
         return Some(object.clone());
     }
-    let object = object::decode(entry).and_then(|value| serde_json::from_value::<K>(value).map_err(Fault::internal));
+    let object = object::decode(entry).and_then(|mut value| {
+        // Most of a decoded object is who owns its fields, which no controller asks. What is written without it keeps it.
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        serde_json::from_value::<K>(value).map_err(Fault::internal)
+    });
     match object {
         Ok(object) => {
-            if decoded.len() >= MOST_DECODED {
-                decoded.clear();
-            }
             let object = Arc::new(object);
-            decoded.insert(entry.key.clone(), object.clone());
+            if decoded.len() < MOST_DECODED {
+                decoded.insert(entry.key.clone(), object.clone());
+            }
             Some(object)
         }
         Err(why) => {

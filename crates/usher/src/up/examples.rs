@@ -9,7 +9,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams, TypeMeta};
+use kube::api::{DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, TypeMeta};
 use kube::discovery::ApiResource;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -57,8 +57,38 @@ const EXAMPLES: [Example; 2] = [
     },
 ];
 
-/// What one object still lacks; `None`: nothing.
-fn missing(object: &DynamicObject) -> Option<String> {
+/// How many pods of a set are Ready now: what the set itself says may be of an earlier start. `None`: it has no pods.
+async fn pods_ready(cluster: &Cluster, object: &DynamicObject) -> Result<Option<i64>, Failed> {
+    let labels = object
+        .data
+        .pointer("/spec/selector/matchLabels")
+        .and_then(Value::as_object);
+    let Some(labels) = labels else { return Ok(None) };
+    let words = labels
+        .iter()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    let selector = words.collect::<Vec<_>>().join(",");
+    let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
+    let api = cluster.api(&pods, object.metadata.namespace.as_deref());
+    let params = ListParams::default().labels(&selector);
+    let list = cluster
+        .ask(&format!("list pods with {selector}"), api.list(&params))
+        .await?;
+    let is_ready = |pod: &&DynamicObject| {
+        let conditions = pod.data.pointer("/status/conditions").and_then(Value::as_array);
+        conditions.into_iter().flatten().any(|condition| {
+            condition.get("type") == Some(&"Ready".into()) && condition.get("status") == Some(&"True".into())
+        })
+    };
+    let count = list
+        .items
+        .iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    Ok(i64::try_from(count.filter(is_ready).count()).ok())
+}
+
+/// What one object still lacks; `None`: nothing. `pods`: how many of its pods are Ready, if it has any.
+fn missing(object: &DynamicObject, pods: Option<i64>) -> Option<String> {
     let data = &object.data;
     let number = |path: &str| data.pointer(path).and_then(Value::as_i64);
     let kind = object
@@ -71,6 +101,7 @@ fn missing(object: &DynamicObject) -> Option<String> {
         let wanted = number("/spec/replicas").unwrap_or(1);
         let field = |name: &str| number(&format!("/status/{name}")).unwrap_or_default();
         let ready = field("readyReplicas").min(field("updatedReplicas"));
+        let ready = ready.min(pods.unwrap_or_default());
         if seen < object.metadata.generation.unwrap_or_default() || ready < wanted {
             return Some(format!("{ready} of {wanted} pods ready"));
         }
@@ -154,7 +185,7 @@ impl Line {
             let lack = if is_silent {
                 Some("not looked at yet".to_owned())
             } else {
-                missing(&live)
+                missing(&live, pods_ready(cluster, &live).await?)
             };
             if let Some(lack) = lack {
                 lacking.insert(object.to_string(), lack);
@@ -182,9 +213,9 @@ impl Line {
 
 /// Applies all of them, and tells what becomes of them until every one is Ready.
 ///
-/// `has_pods`: whether a node of this cluster runs pods. An error names the examples that did not become Ready, and what
+/// `has_pods`: whether a node of this cluster runs pods; `found`: done when pods of an earlier start say what became of them. An error names the examples that did not become Ready, and what
 /// they lack.
-pub(super) async fn show(cluster: &Cluster, has_pods: bool) -> Result<(), Failed> {
+pub(super) async fn show(cluster: &Cluster, has_pods: bool, found: impl Future<Output = ()>) -> Result<(), Failed> {
     let started = Instant::now();
     let bars = std::io::stdout().is_terminal().then(MultiProgress::new);
     let mut lines = Vec::new();
@@ -223,6 +254,8 @@ pub(super) async fn show(cluster: &Cluster, has_pods: bool) -> Result<(), Failed
             cluster.ask(&format!("apply {object}"), apply).await?;
         }
     }
+    // One that nobody can tell anything of is told below.
+    let _ = tokio::time::timeout(PATIENCE, found).await;
     loop {
         for line in lines.iter_mut().filter(|line| !line.is_ready) {
             line.look(cluster).await?;
@@ -268,13 +301,21 @@ mod tests {
         let object = |value: Value| serde_json::from_value::<DynamicObject>(value).unwrap();
         let rolling = serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "generation": 2},
             "spec": {"replicas": 3}, "status": {"observedGeneration": 2, "readyReplicas": 3, "updatedReplicas": 1}});
-        assert_eq!(missing(&object(rolling.clone())).as_deref(), Some("1 of 3 pods ready"));
+        assert_eq!(
+            missing(&object(rolling.clone()), Some(3)).as_deref(),
+            Some("1 of 3 pods ready")
+        );
         let mut done = rolling.clone();
         done["status"]["updatedReplicas"] = 3.into();
-        assert_eq!(missing(&object(done.clone())), None);
+        assert_eq!(missing(&object(done.clone()), Some(3)), None);
+        assert_eq!(
+            missing(&object(done.clone()), Some(2)).as_deref(),
+            Some("2 of 3 pods ready"),
+            "what it says may be of an earlier start"
+        );
         done["metadata"]["generation"] = 3.into();
         assert_eq!(
-            missing(&object(done)).as_deref(),
+            missing(&object(done), Some(3)).as_deref(),
             Some("3 of 3 pods ready"),
             "an older generation's status says nothing of this one"
         );
@@ -282,7 +323,7 @@ mod tests {
             serde_json::json!({"apiVersion": "plexaubnet.io/v1alpha1", "kind": "SubnetClaim", "metadata": {"name": "a"},
                 "status": {"conditions": [{"type": "Ready", "status": status, "reason": "Full", "message": "no free /28"}]}})
         };
-        assert_eq!(missing(&object(claim("False"))).as_deref(), Some("no free /28"));
-        assert_eq!(missing(&object(claim("True"))), None);
+        assert_eq!(missing(&object(claim("False")), None).as_deref(), Some("no free /28"));
+        assert_eq!(missing(&object(claim("True")), None), None);
     }
 }

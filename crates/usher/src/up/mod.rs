@@ -147,7 +147,9 @@ pub(crate) async fn run(cluster: &ClusterArgs, args: &Args) -> Result<(), Failed
     if args.memory {
         let _ = in_memory.set(cluster.folder()?.to_owned());
     }
-    let outcome = serve(&cluster, args, has_pods, stop).await;
+    let outcome = serve(&cluster, args, has_pods, stop.subscribe()).await;
+    // From here on one Ctrl-C is enough.
+    stop.send_replace(true);
     if has_pods && !args.nodes.keep_pods {
         stop_pods(&cluster).await;
     }
@@ -166,7 +168,7 @@ async fn stop_pods(cluster: &Cluster) {
         if !left.is_empty() {
             // The terminal may be gone.
             let _ = output::print(&format!(
-                "Waiting for pods to stop: {}. Ctrl-C again leaves them running.\n",
+                "Waiting for pods to stop: {}. Ctrl-C leaves them running.\n",
                 left.join(", ")
             ));
         }
@@ -214,7 +216,7 @@ async fn serve(cluster: &Cluster, args: &Args, has_pods: bool, mut stop: watch::
     let shows = async {
         if args.examples {
             output::print("Examples:\n")?;
-            examples::show(&client, has_pods).await?;
+            examples::show(&client, has_pods, cluster.pods_found()).await?;
         }
         if !args.exit {
             output::print("Ready. Ctrl-C stops.\n")?;
@@ -225,7 +227,13 @@ async fn serve(cluster: &Cluster, args: &Args, has_pods: bool, mut stop: watch::
     };
     tokio::pin!(works);
     tokio::select! {
-        ended = &mut works => Ok(ended?),
+        ended = &mut works => {
+            ended?;
+            if args.exit {
+                return Err("stopped before all examples were Ready".into());
+            }
+            Ok(())
+        }
         shown = shows => {
             // Its passes finish, if it was told to stop; else it is dropped where it is, which does no harm.
             if !args.exit && shown.is_ok() {
@@ -305,8 +313,9 @@ fn kinds() -> Result<Vec<String>, Failed> {
 fn stop_on_signals(
     last_words: &'static str,
     in_memory: Arc<OnceLock<PathBuf>>,
-) -> Result<watch::Receiver<bool>, Failed> {
-    let (stop, stopped) = watch::channel(false);
+) -> Result<Arc<watch::Sender<bool>>, Failed> {
+    let stop = Arc::new(watch::Sender::new(false));
+    let stopped = stop.clone();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;

@@ -36,7 +36,7 @@ pub(super) struct Context {
     pub(super) agent: Arc<Agent>,
     pub(super) uid: String,
     pub(super) folder: PodFolder,
-    /// Where nothing can be mounted: how the words of a container's probes and hooks are read.
+    /// Where nothing can be mounted: how the words of a container's probes, hooks and commands are read.
     rewriters: Mutex<BTreeMap<String, Rewriter>>,
 }
 
@@ -372,7 +372,7 @@ impl Context {
     }
 
     /// Empty where containers have a root of their own.
-    async fn rewriter(self: &Arc<Self>, pod: &Arc<Pod>, container: &Container, address: &str) -> Rewriter {
+    pub(super) async fn rewriter(self: &Arc<Self>, pod: &Arc<Pod>, container: &Container, address: &str) -> Rewriter {
         if self.folder.isolation(self.machine()).has_private_root() {
             return Rewriter::default();
         }

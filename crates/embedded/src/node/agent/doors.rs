@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use tokio::sync::watch;
 
+use super::chores::Context;
 use super::folder::PodFolder;
 use super::{Agent, View};
 use crate::fault::Fault;
@@ -26,6 +27,24 @@ impl Agent {
                 pod.metadata.name.as_deref().unwrap_or_default()
             ))
         })
+    }
+}
+
+impl Agent {
+    /// A command's words as the container reads them: where nothing can be mounted, paths of mounts are their folders (N5).
+    async fn words(&self, pod: &Pod, container: &str, status: &PodStatus, words: &[String]) -> Vec<String> {
+        let spec = pod.spec.as_ref();
+        let all = spec.map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
+        let container = all.into_iter().flatten().find(|one| one.name == container);
+        let (Some(container), Some(agent)) = (container, self.own.upgrade()) else {
+            return words.to_vec();
+        };
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let folder = PodFolder::new(self.machine.data(), &uid);
+        let context = Arc::new(Context::new(agent, uid, folder));
+        let address = status.pod_ip.as_deref().unwrap_or_default();
+        let rewriter = context.rewriter(&Arc::new(pod.clone()), container, address).await;
+        words.iter().map(|word| rewriter.text(word)).collect()
     }
 }
 
@@ -67,7 +86,7 @@ impl Doors for Agent {
             let plan = ExecPlan {
                 container: container.to_owned(),
                 attempt: Some(*attempt),
-                argv: order.command.clone(),
+                argv: self.words(pod, container, &view.status, &order.command).await,
                 tty: order.tty,
                 stdin: order.stdin,
                 timeout_milliseconds: None,

@@ -29,7 +29,7 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use tokio::sync::{Notify, mpsc, watch};
@@ -58,6 +58,7 @@ pub(crate) struct Agent {
     dirty: Mutex<BTreeSet<(String, String)>>,
     woken: Notify,
     posts: Mutex<BTreeMap<String, Post>>,
+    own: Weak<Agent>,
     /// Whether the API can be reached.
     reach: watch::Sender<bool>,
     tellings: mpsc::Sender<(Arc<Pod>, Telling)>,
@@ -95,7 +96,8 @@ impl Agent {
         address: Ipv4Addr,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send) {
         let (tellings, told) = mpsc::channel(MOST_TELLINGS);
-        let agent = Arc::new(Self {
+        let agent = Arc::new_cyclic(|own| Self {
+            own: own.clone(),
             machine,
             entry,
             address,

@@ -13,7 +13,7 @@ mod handle;
 mod rest;
 mod way_in;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ use jiff::SignedDuration;
 use tokio::sync::{Notify, OnceCell, Semaphore, watch};
 use tokio::task::JoinHandle;
 
-use super::agent::Agent;
 use super::agent::life::Limits;
+use super::agent::{Agent, PodAtRest};
 use super::entry::{NodeEntry, NodeKind};
 use super::images::Images;
 use super::net::{Addresses, HeldBlock, Names, Relay};
@@ -97,6 +97,8 @@ pub(crate) struct Machine {
     names: watch::Sender<Arc<Names>>,
     tables: watch::Sender<u64>,
     net_changed: Notify,
+    /// Pods of an earlier start of which nothing was reported yet: what their objects say may be long past.
+    unfound: watch::Sender<BTreeSet<String>>,
     /// Who has it may go through a pod's files.
     measuring: Semaphore,
     runtime: String,
@@ -141,6 +143,11 @@ impl Machine {
         if slots.is_empty() {
             return None;
         }
+        let at_rest = PodAtRest::all(&data).into_iter();
+        let unfound = at_rest
+            .filter(|pod| slots.contains_key(pod.node()))
+            .map(|pod| pod.uid().to_owned())
+            .collect();
         let is_root = rustix::process::geteuid().is_root();
         let host_paths = HostPaths::new(is_root, options.host_paths.clone(), &data);
         let tables = if options.images.is_empty() {
@@ -170,6 +177,7 @@ impl Machine {
             names: watch::Sender::new(Arc::new(Names::new(&[], &[]))),
             tables: watch::Sender::new(0),
             net_changed: Notify::new(),
+            unfound: watch::Sender::new(unfound),
             measuring: Semaphore::new(1),
             runtime: format!("usher://{}", env!("CARGO_PKG_VERSION")),
             kernel: kernel.trim().to_owned(),
@@ -346,6 +354,17 @@ impl Machine {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What became of a pod of an earlier start is written.
+    pub(crate) fn found(&self, uid: &str) {
+        self.unfound.send_if_modified(|unfound| unfound.remove(uid));
+    }
+
+    /// Done when that is true of all of them.
+    pub(crate) async fn all_found(&self) {
+        // The sender is ours: it cannot be gone.
+        let _ = self.unfound.subscribe().wait_for(BTreeSet::is_empty).await;
+    }
+
     pub(crate) fn take_address(&self, uid: &str) -> Result<Ipv4Addr, String> {
         let now = self.hand.now();
         self.addresses().take(uid, now).map_err(|why| why.to_string())
@@ -360,6 +379,7 @@ impl Machine {
 
     /// Nothing of the pod is left.
     pub(crate) fn forget_pod(&self, uid: &str) {
+        self.found(uid);
         let now = self.hand.now();
         self.addresses().free(uid, now);
         self.tokens.forget(uid);

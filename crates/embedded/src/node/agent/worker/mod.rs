@@ -205,6 +205,7 @@ impl Worker {
         let mut names = machine.name_changes();
         let mut images = machine.image_changes();
         self.begin().await;
+        let mut is_first = true;
         loop {
             let mut decision = self.decide();
             if self.tend_probers(&decision.up) {
@@ -213,6 +214,13 @@ impl Worker {
             let wake = self.apply(decision);
             if self.is_forgotten {
                 return;
+            }
+            if std::mem::take(&mut is_first) {
+                let (machine, uid, written) = (machine.clone(), self.context.uid.clone(), self.publisher.flushed());
+                self.tasks.spawn(async move {
+                    written.await;
+                    machine.found(&uid);
+                });
             }
             let mut alarm = pin!(sleep_until(wake, self.now()));
             tokio::select! {
