@@ -253,6 +253,12 @@ async fn pods_are_stopped_with_their_grace_and_run_again_at_the_next_start() {
     assert_eq!(told.lock().unwrap().last().unwrap(), &[""; 0]);
     assert!(world.processes(&uid(&pod)).is_empty());
     let world = world.restart().await;
+    world.cluster.pods_found().await;
+    let found = serde_json::to_value(world.pods().get("p").await.unwrap()).unwrap();
+    assert!(
+        !is_ready(&found) || container(&found)["restartCount"] == 1,
+        "it still says what was true before the stop: {found}"
+    );
     world
         .pod_that("p", "it runs again", |pod| {
             is_ready(pod) && container(pod)["restartCount"] == 1

@@ -43,7 +43,7 @@ async fn n2_a_pod_keeps_the_isolation_that_it_began_with() {
             "{before:?}"
         );
         let shell = Shell::of(&world).await;
-        let mark = "ls ${USHER_MOUNT_V:-/v}";
+        let mark = "ls /v";
         shell.says(mark, "mark\n").await;
         // Its next attempt is made as the first was, and finds what that left.
         let node = world.cluster.node("node-1").unwrap();

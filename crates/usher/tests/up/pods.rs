@@ -106,6 +106,21 @@ fn e5_examples_become_ready_and_a_second_start_finds_everything_as_it_was() {
     );
 }
 
+#[test]
+fn examples_that_are_not_awaited_to_the_end_are_no_success() {
+    let home = tempfile::tempdir().unwrap();
+    let table = home.path().join("empty.yaml");
+    fs::write(&table, "images: []\n").unwrap();
+    let table = table.display().to_string();
+    let flags = flags(&["--examples", "--exit", "--images", &table]);
+    let up = Up::that_said(home.path(), &flags, "Examples:");
+    until(&up, &["get", "pods"], |told| told.contains("greeter-"));
+    up.signal(Signal::SIGINT);
+    let (code, said) = up.ended();
+    assert_eq!(code, 1, "{said}");
+    assert!(!said.contains("All examples are Ready"), "{said}");
+}
+
 fn wait_until(holds: impl Fn() -> bool, otherwise: impl Fn() -> String) {
     let begun = Instant::now();
     while !holds() {

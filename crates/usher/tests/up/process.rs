@@ -31,6 +31,11 @@ pub struct Up {
 impl Up {
     /// Starts it and waits until it says that it is ready.
     pub fn ready(home: &Path, flags: &[&str]) -> Self {
+        Self::that_said(home, flags, "Ready.")
+    }
+
+    /// One that has said a line that begins so.
+    pub fn that_said(home: &Path, flags: &[&str], start: &str) -> Self {
         let errors = home.join("stderr");
         let mut command = command(home, flags);
         let mut child = command.stderr(fs::File::create(&errors).unwrap()).spawn().unwrap();
@@ -41,7 +46,7 @@ impl Up {
             said: Vec::new(),
             errors,
         };
-        up.until("Ready.");
+        up.until(start);
         up
     }
 
