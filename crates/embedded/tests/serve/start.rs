@@ -169,12 +169,12 @@ async fn s7_a_newer_file_format_is_refused() {
     let file = redb::Database::open(path.join("store.redb")).unwrap();
     let writing = file.begin_write().unwrap();
     let meta: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("meta");
-    writing.open_table(meta).unwrap().insert("format", 2).unwrap();
+    writing.open_table(meta).unwrap().insert("format", 3).unwrap();
     writing.commit().unwrap();
     drop(file);
     assert_eq!(
         complaint(path),
-        "FOLDER/store.redb has format 2, and this version of usher knows only 1; use the version that wrote it"
+        "FOLDER/store.redb has format 3, and this version of usher knows only 2; use the version that wrote it"
     );
 }
 

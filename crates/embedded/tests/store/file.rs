@@ -1,6 +1,6 @@
 //! The file itself: who may open it, which it refuses and in which words, how it is read, and what compaction leaves.
 
-use redb::{Database, TableDefinition};
+use redb::{Database, ReadableTable, TableDefinition};
 use std::path::Path;
 use usher_embedded::store::{Durability, Key, Retention, Store, StoreError};
 
@@ -55,6 +55,32 @@ fn s7_a_newer_format_is_refused() {
         path.display()
     );
     assert_eq!(open(&path).unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn the_first_format_is_read_and_written_as_the_newest() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    three(&path);
+    let format = |number: Option<u64>| {
+        let database = Database::open(&path).unwrap();
+        let writing = database.begin_write().unwrap();
+        let mut meta = writing.open_table(META).unwrap();
+        if let Some(number) = number {
+            meta.insert("format", number).unwrap();
+        }
+        let found = meta.get("format").unwrap().unwrap().value();
+        drop(meta);
+        writing.commit().unwrap();
+        found
+    };
+    assert_eq!(format(Some(1)), 1);
+    let store = open(&path).unwrap();
+    assert_eq!(store.revision(), 3);
+    store.write(vec![put(&pod("a"), 3)]).unwrap().wait().unwrap();
+    drop(store);
+    assert_eq!(format(None), 2);
+    assert_eq!(open(&path).unwrap().revision(), 4);
 }
 
 #[test]
