@@ -328,6 +328,44 @@ async fn n10_pods_that_were_stopped_with_the_cluster_do_not_back_off_at_the_next
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n7_sidecars_of_pods_that_are_stopped_with_the_machine_stop_last_and_in_reverse() {
+    let world = World::new();
+    let writer = |name: &str, restart: Option<&str>| {
+        // The main one takes its time; whoever does not wait for it is in the file before it.
+        let rest = if restart.is_none() { "sleep 0.5; " } else { "" };
+        let script = format!(
+            "trap '{rest}echo {name} >> /v/log; exit 0' TERM; if [ {name} = main ]; then cat /v/log; fi; while true; do sleep 0.05; done"
+        );
+        let mut container = sh(name, &script);
+        container["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+        if let Some(restart) = restart {
+            container["restartPolicy"] = json!(restart);
+        }
+        container
+    };
+    let spec = json!({"terminationGracePeriodSeconds": 30, "volumes": [{"name": "v", "emptyDir": {}}],
+        "initContainers": [writer("first", Some("Always")), writer("second", Some("Always"))],
+        "containers": [writer("main", None)]});
+    world.run("p", spec).await;
+    world.running("p").await;
+    world.cluster.stop_pods(|_| {}).await;
+    let world = world.restart().await;
+    let main = kube::api::LogParams {
+        container: Some("main".to_owned()),
+        ..Default::default()
+    };
+    until("the log tells in which order they ended", || async {
+        let log = world.pods().logs("p", &main).await.map_err(|why| why.to_string())?;
+        if log == "main\nsecond\nfirst\n" {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n1_in_memory_pods_end_with_the_cluster() {
     let world = World::with(|options| options.storage = usher_embedded::Storage::Memory);
     world

@@ -249,6 +249,27 @@ async fn n2_a_supervisor_whose_folder_is_gone_stops_its_pod_and_ends() {
 }
 
 #[tokio::test]
+async fn n2_a_folder_that_was_taken_away_around_a_state_that_was_being_written_is_gone() {
+    for level in levels() {
+        let pod = Pod::start(level).await;
+        pod.start_ready(pod.script("echo ready; sleep 1000")).await;
+        for entry in std::fs::read_dir(pod.folder()).unwrap().flatten() {
+            if entry.file_name() == "state.json" {
+                continue;
+            }
+            let path = entry.path();
+            if path.is_dir() {
+                std::fs::remove_dir_all(path).unwrap();
+            } else {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        pod.until_supervisor_ends().await;
+        assert!(!pod.has_processes(), "{level:?}");
+    }
+}
+
+#[tokio::test]
 async fn n1_in_memory_mode_a_pod_dies_with_the_process_that_it_belongs_to() {
     for level in levels() {
         let mut patron = std::process::Command::new("sleep").arg("1000").spawn().unwrap();

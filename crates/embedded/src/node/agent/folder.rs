@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use super::Agent;
 use super::chores::{Context, Subject};
 use super::launch::stop_signal;
-use super::life::Kept;
+use super::life::{Kept, is_sidecar};
 use crate::node::hooks::Moment;
 use crate::node::machine::Machine;
 use crate::node::supervisor::client::{self, Found, Supervisor};
@@ -241,6 +241,13 @@ impl PodAtRest {
         let seconds = object.and_then(|pod| pod.spec?.termination_grace_period_seconds);
         let seconds = u64::try_from(seconds.unwrap_or(30)).unwrap_or(30);
         Duration::from_secs(seconds.max(2))
+    }
+
+    /// Init containers that run beside the others and stop after them, the last one first (N7).
+    pub(crate) fn sidecars(&self) -> Vec<String> {
+        let spec = self.folder.object().and_then(|pod| pod.spec).unwrap_or_default();
+        let all = spec.init_containers.into_iter().flatten();
+        all.filter(is_sidecar).map(|container| container.name).collect()
     }
 
     /// By which each of its containers is asked to stop.

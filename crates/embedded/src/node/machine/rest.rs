@@ -69,7 +69,8 @@ async fn end(machine: &Arc<Machine>, pod: &Arc<PodAtRest>) {
     let Ok(Found::Alive(supervisor)) = client::find(pod.folder()) else {
         return;
     };
-    let signals = pod.stop_signals(machine);
+    let (signals, sidecars) = (pod.stop_signals(machine), pod.sidecars());
+    let place = |container: &str| sidecars.iter().position(|sidecar| sidecar == container);
     let ended = async {
         let mut asked = BTreeSet::new();
         let mut stops: JoinSet<Result<(), SupervisorError>> = JoinSet::new();
@@ -79,12 +80,18 @@ async fn end(machine: &Arc<Machine>, pod: &Arc<PodAtRest>) {
                 let (number, attempt) = attempts.last_key_value()?;
                 Some((name, *number, attempt))
             });
-            let mut is_over = true;
-            for (name, number, attempt) in attempts {
-                if attempt.phase.has_ended() {
+            let left: Vec<_> = attempts.filter(|(_, _, attempt)| !attempt.phase.has_ended()).collect();
+            for (name, number, attempt) in &left {
+                // A sidecar stops when those have that it runs beside: the main containers, and the sidecars after it.
+                let own = place(name);
+                let is_needed = own.is_some()
+                    && left
+                        .iter()
+                        .any(|(other, ..)| place(other).is_none_or(|at| Some(at) > own));
+                if is_needed && Instant::now() < deadline {
                     continue;
                 }
-                is_over = false;
+                let (name, number) = (*name, *number);
                 let is_running = attempt.stopping.is_none() && matches!(attempt.phase, Phase::Running { .. });
                 if is_running && asked.insert((name.clone(), number)) {
                     let stop = Stop {
@@ -102,7 +109,7 @@ async fn end(machine: &Arc<Machine>, pod: &Arc<PodAtRest>) {
             while let Some(done) = stops.try_join_next() {
                 done.unwrap_or(Ok(()))?;
             }
-            if is_over {
+            if left.is_empty() {
                 return supervisor.end().await;
             }
             tokio::time::sleep(LOOK).await;

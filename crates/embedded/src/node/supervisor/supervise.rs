@@ -20,7 +20,7 @@ use super::container::{Container, Ended, Settled};
 use super::log::Stream;
 use super::peers::{Peer, Role};
 use super::processes;
-use super::protocol::{Attempt, ExitReason, Phase, PodPlan, PodState, Stopping};
+use super::protocol::{Attempt, ExitReason, PLAN_FILE, Phase, PodPlan, PodState, Stopping};
 use super::record::Record;
 
 /// How often we look whether our folder is still there, and try again what could not be written.
@@ -148,6 +148,14 @@ impl Supervisor {
         let containers = self.containers.values().filter_map(Container::due);
         let soon = self.ending.then(|| Instant::now() + Duration::from_millis(20));
         containers.chain(execs).chain(soon).fold(self.check_at, Instant::min)
+    }
+
+    /// Whether somebody took the folder away. A state that was being written meanwhile may keep the folder itself there, so
+    /// the plan counts, which is there from before our start and is only ever replaced.
+    fn has_lost_its_folder(&self) -> bool {
+        let plan = rustix::fs::statat(&self.handle, PLAN_FILE, rustix::fs::AtFlags::empty());
+        matches!(plan, Err(rustix::io::Errno::NOENT))
+            || rustix::fs::fstat(&self.handle).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
     fn take_in(&mut self, source: Source, flags: PollFlags) {
@@ -393,7 +401,7 @@ impl Supervisor {
         }
         self.check_at = now + CHECK_PAUSE;
         self.record.catch_up();
-        if !self.ending && rustix::fs::fstat(&self.handle).is_ok_and(|stat| stat.st_nlink == 0) {
+        if !self.ending && self.has_lost_its_folder() {
             eprintln!(
                 "{} {} is gone: its pod is stopped",
                 Timestamp::now(),

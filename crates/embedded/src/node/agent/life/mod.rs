@@ -368,7 +368,7 @@ fn has_post_start(container: &Container) -> bool {
 }
 
 /// An init container that runs beside the others.
-fn is_sidecar(container: &Container) -> bool {
+pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
