@@ -28,7 +28,7 @@ use crate::store::{Entry, Key, LogEntry};
 /// How many decoded objects of a kind are kept. A decoded Pod is several times what is stored of it; a cluster with more of
 /// them than this pays with time, not with memory: those that are kept stay, so that a look at all of them decodes the rest
 /// only.
-const MOST_DECODED: usize = 2_048;
+const MOST_DECODED: usize = 1_024;
 
 /// All objects of one kind, by key: as they are stored, and decoded when somebody looks.
 pub(crate) struct Shelf<K> {
