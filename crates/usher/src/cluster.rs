@@ -39,7 +39,11 @@ impl ClusterArgs {
         located.config.connect_timeout = Some(ANSWER);
         let client =
             usher_operator::client::reading(&located.config, role).map_err(|problem| no_client(&located, &problem))?;
-        Ok(Cluster { client, located })
+        Ok(Cluster {
+            client,
+            located,
+            answer: ANSWER,
+        })
     }
 }
 
@@ -77,6 +81,8 @@ impl Refusal {
 pub(crate) struct Cluster {
     pub(crate) client: kube::Client,
     pub(crate) located: Located,
+    /// Longest wait for one answer.
+    pub(crate) answer: Duration,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -114,7 +120,7 @@ impl Cluster {
         doing: &str,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Refusal> {
-        match tokio::time::timeout(ANSWER, call).await {
+        match tokio::time::timeout(self.answer, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(problem)) => Err(self.refusal(doing, &problem)),
             Err(_) => Err(Refusal {
@@ -123,7 +129,7 @@ impl Cluster {
                     "cannot {doing}: no answer from {} ({}) within {} s; is it running, and is the way to it open?",
                     self.server(),
                     self.located.source,
-                    ANSWER.as_secs()
+                    self.answer.as_secs()
                 ),
             }),
         }

@@ -41,6 +41,7 @@ use crate::fault::Fault;
 use crate::registry::ask::Target;
 use crate::store::{Entry, LogEntry};
 
+pub(crate) use amounts::Amounts;
 use facts::{PodName, Wanted};
 use gangs::Gang;
 use pack::{Member, Order, pack};

@@ -460,3 +460,45 @@ async fn n12_after_a_full_disk_objects_and_processes_agree_again() {
     world.delete("p").await;
     world.gone("p").await;
 }
+
+/// Supervisors of pods below a data folder.
+fn supervisors(data: &std::path::Path) -> Vec<String> {
+    let folder = data.display().to_string();
+    let words = |entry: std::io::Result<std::fs::DirEntry>| {
+        let words = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&words).replace('\0', " "))
+    };
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(words);
+    all.filter(|words| words.contains("pod-supervisor") && words.contains(&folder))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n3_a_stop_in_the_middle_of_a_start_leaves_no_supervisor() {
+    let mut world = World::new();
+    for pod in 0..24 {
+        let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [sh("c", "exec sleep 1000")]});
+        world.run(&format!("p{pod}"), spec).await;
+    }
+    for pod in 0..24 {
+        world.running(&format!("p{pod}")).await;
+    }
+    for started in [0, 1, 4, 12] {
+        world.cluster.stop_pods(|_| {}).await;
+        until("supervisors that have told that nothing is left are gone", || async {
+            match supervisors(world.data()) {
+                left if left.is_empty() => Ok(()),
+                left => Err(format!("{left:?}")),
+            }
+        })
+        .await;
+        world = world.restart().await;
+        until("some are being started", || async {
+            match supervisors(world.data()).len() {
+                enough if enough >= started => Ok(()),
+                few => Err(few.to_string()),
+            }
+        })
+        .await;
+    }
+}

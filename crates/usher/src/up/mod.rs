@@ -286,6 +286,8 @@ fn reading(config: &kube::Config) -> Result<crate::cluster::Cluster, Failed> {
             source: "usher up".to_owned(),
             user: CONTEXT.to_owned(),
         },
+        // The server is this process, which may be starting a hundred pods.
+        answer: Duration::from_secs(60),
     })
 }
 

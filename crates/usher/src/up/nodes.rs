@@ -92,16 +92,27 @@ fn waits(text: &str) -> Result<(Duration, Duration), String> {
 impl NodeFlags {
     /// The nodes, in the order in which they are given addresses.
     pub(super) fn entries(&self) -> Result<Vec<NodeEntry>, Failed> {
-        let mut entries = match self.nodes.parse() {
+        let too_many = |processes: usize| {
+            format!(
+                "--nodes: {processes} nodes that run processes are too many, {MOST_PROCESS_NODES} have addresses; use --hollow for the rest"
+            )
+        };
+        let file = Path::new(&self.nodes);
+        let mut entries = match self.nodes.parse::<usize>() {
+            Ok(count) if count > MOST_PROCESS_NODES => return Err(too_many(count).into()),
             Ok(count) => NodeEntry::processes(count),
-            Err(_) => NodeEntry::read(Path::new(&self.nodes))?,
+            Err(_) if !file.exists() => {
+                return Err(format!(
+                    "--nodes {:?} is neither a number of nodes nor a file of them",
+                    self.nodes
+                )
+                .into());
+            }
+            Err(_) => NodeEntry::read(file)?,
         };
         let processes = entries.iter().filter(|entry| entry.kind == NodeKind::Process).count();
         if processes > MOST_PROCESS_NODES {
-            return Err(format!(
-                "--nodes: {processes} nodes that run processes are too many, {MOST_PROCESS_NODES} have addresses; use --hollow for the rest"
-            )
-            .into());
+            return Err(too_many(processes).into());
         }
         entries.extend(NodeEntry::hollows(self.hollow));
         Ok(entries)

@@ -10,6 +10,7 @@ use super::life::Verdict;
 use crate::controllers::pods::is_finished;
 use crate::kinds::quantity::Quantity;
 use crate::node::entry::NodeEntry;
+use crate::scheduler::Amounts;
 
 /// What the node has, as downwardAPI and admission know it.
 pub(super) fn allocatable(entry: &NodeEntry) -> BTreeMap<String, Amount> {
@@ -92,46 +93,19 @@ fn is_younger(one: &Pod, than: &Pod) -> bool {
     order(one) > order(than)
 }
 
-/// The whole pod's: of its containers and sidecars together, or of its hungriest init container if that is more.
+/// The whole pod's, as the scheduler counts it.
 fn requests(spec: &PodSpec) -> BTreeMap<String, i128> {
-    let of = |container: &k8s_openapi::api::core::v1::Container| -> BTreeMap<String, i128> {
-        let resources = container.resources.as_ref();
-        let requests = resources.and_then(|resources| resources.requests.as_ref());
-        requests
-            .into_iter()
-            .flatten()
-            .map(|(name, amount)| (name.clone(), in_units(name, amount)))
-            .collect()
-    };
-    let mut total: BTreeMap<String, i128> = BTreeMap::new();
-    for container in &spec.containers {
-        for (name, amount) in of(container) {
-            *total.entry(name).or_default() += amount;
-        }
-    }
-    let mut sidecars: BTreeMap<String, i128> = BTreeMap::new();
-    let mut most: BTreeMap<String, i128> = BTreeMap::new();
-    for container in spec.init_containers.iter().flatten() {
-        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-        for (name, amount) in of(container) {
-            let beside = sidecars.entry(name.clone()).or_default();
-            if is_sidecar {
-                *beside += amount;
-                *total.entry(name.clone()).or_default() += amount;
-            }
-            let at_once = if is_sidecar { *beside } else { *beside + amount };
-            let most = most.entry(name).or_default();
-            *most = (*most).max(at_once);
-        }
-    }
-    for (name, amount) in most {
-        let total = total.entry(name).or_default();
-        *total = (*total).max(amount);
-    }
-    for (name, amount) in spec.overhead.iter().flatten() {
-        *total.entry(name.clone()).or_default() += in_units(name, amount);
-    }
-    total
+    let amounts = Amounts::of_pod(spec);
+    let own = [
+        ("cpu", amounts.cpu),
+        ("memory", amounts.memory),
+        ("ephemeral-storage", amounts.ephemeral),
+    ];
+    let own = own.into_iter().map(|(name, amount)| (name.to_owned(), amount));
+    own.chain(amounts.others)
+        .filter(|(_, amount)| *amount > 0)
+        .map(|(name, amount)| (name, amount.into()))
+        .collect()
 }
 
 /// Thousandths of a cpu; whole units of everything else.
@@ -153,17 +127,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_needs_what_its_containers_need_together_or_its_hungriest_init_container() {
+    fn a_pod_needs_what_the_scheduler_counts_its_own_word_before_its_containers() {
         let spec: PodSpec = serde_json::from_value(json!({
-            "initContainers": [
-                {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
-                {"name": "i", "resources": {"requests": {"cpu": "2", "memory": "1Mi"}}}],
+            "resources": {"requests": {"cpu": "3"}},
             "containers": [
-                {"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}},
-                {"name": "b", "resources": {"requests": {"cpu": "500m"}}}]}))
+                {"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "2"}}},
+                {"name": "b", "resources": {"requests": {"cpu": "500m", "ephemeral-storage": "1Mi"}}}]}))
         .unwrap();
-        let all = requests(&spec);
-        assert_eq!(all["cpu"], 2_100);
-        assert_eq!(all["memory"], 1 << 30);
+        let all: Vec<(String, i128)> = requests(&spec).into_iter().collect();
+        let expected = [
+            ("cpu", 3_000),
+            ("ephemeral-storage", 1 << 20),
+            ("example.com/gpu", 2),
+            ("memory", 1 << 30),
+        ];
+        assert_eq!(all, expected.map(|(name, amount)| (name.to_owned(), amount)));
     }
 }

@@ -131,13 +131,7 @@ impl Context {
         if let Ok(Found::Alive(supervisor)) = client::find(folder) {
             return Ok(supervisor);
         }
-        let held = self
-            .machine()
-            .held_for_supervisor()
-            .map_err(|why| cannot(format!("the cluster's addresses cannot be held: {why}")))?;
-        client::start(self.machine().program(), folder, held)
-            .await
-            .map_err(|why| cannot(why.to_string()))
+        self.machine().start_supervisor(folder).await.map_err(cannot)
     }
 
     fn lay_ground(&self, pod: &Pod, address: std::net::Ipv4Addr) -> Result<(), Vec<Unprepared>> {

@@ -91,6 +91,7 @@ impl Machine {
         if let Some((_, task)) = running {
             task.abort();
             let _ = task.await;
+            self.starts_over().await;
         }
     }
 

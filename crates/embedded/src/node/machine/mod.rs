@@ -29,6 +29,7 @@ use super::agent::{Agent, PodAtRest};
 use super::entry::{NodeEntry, NodeKind};
 use super::images::Images;
 use super::net::{Addresses, HeldBlock, Names, Relay};
+use super::supervisor::client::{self, Supervisor};
 use super::supervisor::probe;
 use super::supervisor::processes;
 use super::supervisor::protocol::{Isolation, ProcessMark};
@@ -37,6 +38,9 @@ use crate::api::Server;
 use crate::controllers::hand::Hand;
 
 pub use handle::{NodeError, NodeHandle, NodeState};
+
+/// How many supervisors are started at once, for each core.
+const STARTS_PER_CORE: usize = 4;
 
 /// How a cluster's process nodes run pods.
 #[derive(Debug, Clone)]
@@ -101,6 +105,9 @@ pub(crate) struct Machine {
     unfound: watch::Sender<BTreeSet<String>>,
     /// Who has it may go through a pod's files.
     measuring: Semaphore,
+    /// Who has one may start a supervisor: a machine that starts a hundred pods at once answers nobody.
+    starts: Arc<Semaphore>,
+    starts_at_once: u32,
     runtime: String,
     kernel: String,
 }
@@ -155,6 +162,8 @@ impl Machine {
         } else {
             options.images.clone()
         };
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let starts_at_once = u32::try_from(cores * STARTS_PER_CORE).unwrap_or(u32::MAX);
         // Addresses begin elsewhere at every start: those that rested are forgotten.
         let start = u64::from(std::process::id()).wrapping_mul(7_919);
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -179,6 +188,8 @@ impl Machine {
             net_changed: Notify::new(),
             unfound: watch::Sender::new(unfound),
             measuring: Semaphore::new(1),
+            starts: Arc::new(Semaphore::new(starts_at_once as usize)),
+            starts_at_once,
             runtime: format!("usher://{}", env!("CARGO_PKG_VERSION")),
             kernel: kernel.trim().to_owned(),
             data,
@@ -312,6 +323,29 @@ impl Machine {
 
     pub(crate) fn images(&self) -> &Images {
         &self.images
+    }
+
+    /// Starts a pod's supervisor. Whoever does not wait for the end of it leaves it to itself: it is started, or it is not,
+    /// and [`Machine::starts_over`] tells when that is so.
+    pub(crate) async fn start_supervisor(&self, folder: &Path) -> Result<Supervisor, String> {
+        let turn = self.starts.clone().acquire_owned().await;
+        let held = self
+            .held_for_supervisor()
+            .map_err(|why| format!("the cluster's addresses cannot be held: {why}"))?;
+        let (program, folder) = (self.program().to_owned(), folder.to_owned());
+        let starting = tokio::spawn(async move {
+            let _turn = turn;
+            client::start(&program, &folder, held).await
+        });
+        match starting.await {
+            Ok(started) => started.map_err(|why| why.to_string()),
+            Err(why) => Err(why.to_string()),
+        }
+    }
+
+    /// Done when every supervisor that was being started is there, or is known not to be.
+    pub(super) async fn starts_over(&self) {
+        let _ = self.starts.acquire_many(self.starts_at_once).await;
     }
 
     pub(crate) fn measuring(&self) -> &Semaphore {

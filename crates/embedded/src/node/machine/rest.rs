@@ -116,8 +116,10 @@ async fn end(machine: &Arc<Machine>, pod: &Arc<PodAtRest>) {
         }
     };
     if let Err(why) = ended.await {
-        tracing::debug!(pod = uid, %why, "a pod that is stopped does not answer and is killed");
-        let _ = client::put_down(&supervisor, uid).await;
+        tracing::warn!(pod = uid, %why, "a pod that is stopped does not answer and is killed");
+        if let Err(left) = client::put_down(&supervisor, uid).await {
+            tracing::warn!(pod = uid, %left, "a pod's processes are left");
+        }
     }
 }
 
