@@ -2,7 +2,7 @@
 //!
 //! What lives here is arithmetic on values: plans and why they are what they are ([`plan`]), conditions ([`condition`]),
 //! keys, names and times as they are kept ([`key`], [`name`], [`text`], [`uid`], [`second`]), canonical hashes ([`hash`]), back-off and rate limits ([`backoff`]), error
-//! classes ([`error`]).
+//! classes ([`error`]), state machines as tables ([`fsm`]), rolling changes ([`rollout`]).
 //!
 //! **Deliberately absent:** tokio, kube, a clock, randomness, any I/O. Time arrives as an argument. The tidy test of `usher`
 //! holds this crate to it. That is what lets the same decisions run in tests, in the simulator and in production.
@@ -10,10 +10,12 @@
 pub mod backoff;
 pub mod condition;
 pub mod error;
+pub mod fsm;
 pub mod hash;
 pub mod key;
 pub mod name;
 pub mod plan;
+pub mod rollout;
 pub mod second;
 pub mod text;
 pub mod uid;

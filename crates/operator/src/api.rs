@@ -128,17 +128,19 @@ impl Pass {
     pub async fn set_finalizers(&self, kind: ApiType, meta: &Meta, finalizers: &[&str]) -> Result<Answer, Failure> {
         // The last finalizer of a deleted object: the answer is its last version, the object is gone.
         let last = finalizers.is_empty() && meta.deleting.is_some();
-        self.merge(kind, meta, json!({"finalizers": finalizers}), last).await
+        let fields = json!({"metadata": {"finalizers": finalizers}});
+        self.merge(kind, meta, fields, last).await
     }
 
-    /// Merges fields into an object's metadata, guarded. `last`: the object is gone afterwards.
-    async fn merge(&self, kind: ApiType, meta: &Meta, mut fields: Value, last: bool) -> Result<Answer, Failure> {
+    /// Merges `fields` into an object, if it is still the version in `meta`; what is `null` there is removed.
+    pub async fn patch(&self, kind: ApiType, meta: &Meta, fields: Value) -> Result<Answer, Failure> {
+        self.merge(kind, meta, fields, false).await
+    }
+
+    /// Merges fields into an object, guarded. `last`: the object is gone afterwards.
+    async fn merge(&self, kind: ApiType, meta: &Meta, mut patch: Value, last: bool) -> Result<Answer, Failure> {
         let version = self.version(kind, meta);
-        if let Some(fields) = fields.as_object_mut() {
-            fields.insert("uid".into(), json!(meta.uid));
-            fields.insert("resourceVersion".into(), json!(version.to_string()));
-        }
-        let patch = json!({"metadata": fields});
+        guard(&mut patch, meta, version);
         let request = Request::new(kind.path(meta.key.namespace()));
         let request = request.patch(meta.key.name(), &PatchParams::default(), &Patch::Merge(&patch));
         let call = async { Ok(Some(self.send(request).await?).filter(|_| !last)) };
@@ -147,8 +149,37 @@ impl Pass {
 
     /// Sets the owner references of an object, whole, if it is still the version in `meta`.
     pub async fn set_owners(&self, kind: ApiType, meta: &Meta, owners: Vec<Value>) -> Result<Answer, Failure> {
-        let fields = json!({"ownerReferences": owners});
+        let fields = json!({"metadata": {"ownerReferences": owners}});
         self.merge(kind, meta, fields, false).await
+    }
+
+    /// Applies an object in the name of `manager`, on the server's side: the fields it has become the manager's, whoever had
+    /// them; those that it had in the application before and has no more go.
+    ///
+    /// `found` is the object as it was planned for: another version is a conflict. With `None` there must not be one yet. The
+    /// server knows no such guard for an application, so it is asked just before; one that comes in between is applied to.
+    pub async fn apply(
+        &self,
+        kind: ApiType,
+        key: &ObjectKey,
+        found: Option<&Meta>,
+        mut object: Value,
+        manager: &str,
+    ) -> Result<Answer, Failure> {
+        let version = found.map(|meta| self.version(kind, meta));
+        match (found, version) {
+            (Some(meta), Some(version)) => guard(&mut object, meta, version),
+            _ if self.get(kind, key).await?.is_some() => {
+                return Err(Failure::Exists {
+                    object: name(kind, key),
+                });
+            }
+            _ => {}
+        }
+        let request = Request::new(kind.path(key.namespace()));
+        let request = request.patch(key.name(), &PatchParams::apply(manager).force(), &Patch::Apply(&object));
+        let call = async { self.send(request).await.map(Some) };
+        self.write("apply", kind, key, version, call).await
     }
 
     /// Deletes an object if it is still this incarnation and version. Gone already is done.
@@ -189,6 +220,21 @@ impl Pass {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.shared.clients.write.clone(), namespace, &kind.resource());
         let object = format!("{} in {namespace}", kind.plural);
+        self.pages(kind, object, api).await
+    }
+
+    /// Reads all objects of a type that has no namespaces (nodes), from a quorum.
+    pub async fn list_all(&self, kind: ApiType) -> Result<Vec<DynamicObject>, Failure> {
+        let api = Api::all_with(self.shared.clients.write.clone(), &kind.resource());
+        self.pages(kind, kind.plural.to_owned(), api).await
+    }
+
+    async fn pages(
+        &self,
+        kind: ApiType,
+        object: String,
+        api: Api<DynamicObject>,
+    ) -> Result<Vec<DynamicObject>, Failure> {
         let mut params = ListParams::default().limit(500);
         let mut items = Vec::new();
         loop {
@@ -200,6 +246,12 @@ impl Pass {
                 None => return Ok(items),
             }
         }
+    }
+
+    /// Whether we lead, and will for a while: what a kind asks before it tells a data plane to do something. Writes to the API
+    /// ask by themselves.
+    pub fn leads(&self) -> bool {
+        self.shared.may_act()
     }
 
     /// This process's wall clock.
@@ -318,6 +370,16 @@ impl Pass {
             }),
             _ => Ok(()),
         }
+    }
+}
+
+/// Puts into an object which incarnation and version of it the rest is meant for.
+fn guard(object: &mut Value, meta: &Meta, version: u64) {
+    let fields = object.as_object_mut();
+    let metadata = fields.map(|fields| fields.entry("metadata").or_insert_with(|| json!({})));
+    if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
+        metadata.insert("uid".into(), json!(meta.uid));
+        metadata.insert("resourceVersion".into(), json!(version.to_string()));
     }
 }
 

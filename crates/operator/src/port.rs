@@ -25,6 +25,10 @@ pub struct PortSettings {
     pub service: ObjectKey,
     /// What may be triggered.
     pub triggers: Vec<Trigger>,
+    /// What API servers may ask.
+    pub webhooks: Routes,
+    /// The ValidatingWebhookConfiguration by which they do, kept up to date.
+    pub configuration: Option<String>,
 }
 
 impl PortSettings {
@@ -67,11 +71,14 @@ impl Port {
             address,
             service,
             triggers,
+            webhooks,
+            configuration,
         } = &self.settings;
         let names = Names::of_service(service.name(), service.namespace())?.and_local();
         let secret = self.settings.secret().unwrap_or_else(|| service.clone());
         let mut config = TlsConfig::new(*address, names, secret);
         config.config_map = self.settings.config_map();
+        config.configuration.clone_from(configuration);
         config.health = health.clone();
         let surroundings = Surroundings {
             scope,
@@ -82,7 +89,7 @@ impl Port {
         let desk = Desk::new(triggers.clone(), self.triggering, shared.clock.clone(), surroundings);
         TlsServer::bind(
             config,
-            Routes::new(),
+            webhooks.clone(),
             Some(desk),
             Some(self.keeping),
             shared.clock.clone(),

@@ -14,6 +14,7 @@ use usher_operator::lease::LeaseConfig;
 use usher_operator::port::PortSettings;
 use usher_operator::queue::QueueConfig;
 use usher_operator::run::{Operator, RunError, Settings};
+use usher_operator::webhook::Routes;
 use usher_subnets::kinds::Pools;
 use usher_subnets::ledger::Ledger;
 use usher_subnets::plan::pool::Limits;
@@ -178,6 +179,8 @@ impl Args {
             address,
             service,
             triggers: usher_subnets::triggers(),
+            webhooks: Routes::default(),
+            configuration: None,
         }))
     }
 }

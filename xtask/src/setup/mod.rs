@@ -1,5 +1,6 @@
 //! `cargo xtask setup`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and promtool, ready to run;
-//! with `--kubelet` also kubelet and, from Debian, what it runs containers with ([`debian`]).
+//! with `--kubelet` also kubelet and, from Debian, what it runs containers with ([`debian`]). And the servers of Valkey
+//! clusters ([`valkey`]).
 //!
 //! A fitting program on PATH is taken as it is; the others are built from the Go modules pinned in `xtask/k8s` and
 //! `xtask/promtool`. Results live in `CACHE/tools/KEY/NAME`, where KEY covers versions, checksums and flags ([`pins`]). One
@@ -10,6 +11,7 @@ mod build;
 pub(crate) mod debian;
 mod go;
 mod pins;
+pub(crate) mod valkey;
 mod version;
 
 use std::fs::File;
@@ -168,6 +170,7 @@ pub(crate) fn command(kubelet: bool) -> Result<()> {
         sets.push(Set::Node);
         debian::ensure()?;
     }
+    valkey::ensure()?;
     let tools = ensure(&sets)?;
     progress::line("the programs for the tests are ready");
     tools.describe();

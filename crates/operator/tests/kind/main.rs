@@ -8,6 +8,7 @@ mod greeting;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod applied;
 mod documented;
 mod life;
 mod pipeline;

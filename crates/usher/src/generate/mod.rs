@@ -43,6 +43,7 @@ fn files() -> Result<Vec<(&'static str, String)>, Failed> {
             "docs/reference/cli.md",
             cli_reference::page(NOTE, crate::command(CalledAs::Usher)),
         ),
+        ("docs/valkey.md", usher_valkey::plan::phase::page(NOTE)),
     ])
 }
 

@@ -130,6 +130,8 @@ fn the_rights_are_for_the_objects_that_the_operator_makes() {
         address: "127.0.0.1:0".parse().unwrap(),
         service,
         triggers: Vec::new(),
+        webhooks: usher_operator::webhook::Routes::default(),
+        configuration: None,
     };
     assert_eq!(port.secret().unwrap().name(), CERTIFICATES);
     assert_eq!(port.config_map().unwrap().name(), AUTHORITIES);
