@@ -163,10 +163,10 @@ async fn an_application_makes_changes_and_takes_back_what_it_no_longer_says_and_
                 })
         })
         .await;
-        assert!(
-            namespaces.load(Ordering::Relaxed) > 0,
-            "what has no namespace can be listed"
-        );
+        eventually("what has no namespace can be listed", async || {
+            namespaces.load(Ordering::Relaxed) > 0
+        })
+        .await;
         // Every write but the first says which version it is meant for.
         let writes = lab.proxy.effects(&on("PATCH", "/configmaps/x"));
         let ours: Vec<_> = writes.iter().filter(|seen| seen.agent.contains("(writer)")).collect();
